@@ -15,6 +15,9 @@
 
 #include "base/status.h"
 
+/* Not every test uses the state that cmocka passes to it. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 /* Under the sanitizers, which are slow, some tests run a part of their cases: what the sanitizers find shows
  * up in any of them, and the release build runs all. */
 #ifdef WEFT_SANITIZED

@@ -204,7 +204,6 @@ static void test_links(void **state) {
 }
 
 static void test_join(void **state) {
-    (void)state;
     static const char *const cases[][3] = {{"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"/", "b", "/b"}};
     for (int i = 0; i < 3; i++) {
         char *path = NULL;
@@ -216,7 +215,6 @@ static void test_join(void **state) {
 
 /* Uses the first of the three variables that is set and not empty. */
 static void test_user_cache(void **state) {
-    (void)state;
     static const char *const cases[][4] = {{"/own", "/xdg", "/home/me", "/own"},
                                            {"", "/xdg", "/home/me", "/xdg/weft"},
                                            {"", "", "/home/me", "/home/me/.cache/weft"}};

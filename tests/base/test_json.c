@@ -12,7 +12,6 @@ static Status parse(const char *text, json_t **ret_json) {
 }
 
 static void test_malformed(void **state) {
-    (void)state;
     static const struct {
         const char *text, *message;
     } cases[] = {
@@ -40,7 +39,6 @@ static void test_malformed(void **state) {
 
 /* Nesting far deeper than the stack allows: arrays and objects, closed and unclosed. */
 static void test_deep_nesting(void **state) {
-    (void)state;
     enum { DEPTH = 1 << 20 };
     static const char *const open[] = {"[", "{\"a\":", "[{\"a\":"};
     for (int i = 0; i < 3; i++) {
@@ -55,7 +53,6 @@ static void test_deep_nesting(void **state) {
 }
 
 static void test_members(void **state) {
-    (void)state;
     CLEANUP(json_decrefp) json_t *json = NULL;
     assert_ok(parse("{\"n\": 12, \"x\": 0.5, \"on\": true, \"name\": \"gelu\", \"none\": null}", &json));
     int64_t n = 0;
@@ -79,7 +76,6 @@ static void test_members(void **state) {
 }
 
 static void test_wrong_members(void **state) {
-    (void)state;
     CLEANUP(json_decrefp) json_t *json = NULL;
     assert_ok(parse("{\"n\": 12, \"x\": 0.5, \"s\": \"12\", \"a\": [], \"o\": {}, \"b\": false}", &json));
     int64_t n = 7;
@@ -127,7 +123,6 @@ static void test_files(void **state) {
 
 /* Reals are written in the shortest form that reads back as the same double. */
 static void test_shortest(void **state) {
-    (void)state;
     CLEANUP(json_decrefp)
     json_t *json = json_pack("{s:f, s:f, s:f, s:f, s:I, s:s, s:f}", "lr", 6e-4, "third", 1.0 / 3, "one", 1.0,
                              "tiny", 5e-324, "n", (json_int_t)1234567890123456789, "0.10000000000000001",
@@ -141,7 +136,6 @@ static void test_shortest(void **state) {
 
 /* Results are read leniently: what is absent or of another type has the stand-in. */
 static void test_lenient_members(void **state) {
-    (void)state;
     CLEANUP(json_decrefp)
     json_t *json = json_pack("{s:f, s:i, s:s, s:n}", "real", 1.5, "int", 7, "text", "x", "null");
     double number = 3;

@@ -11,7 +11,6 @@ const char *__asan_default_options(void) {
 }
 
 static void test_new(void **state) {
-    (void)state;
     int *numbers = NULL;
     assert_ok(mem_new(10, sizeof *numbers, &numbers));
     for (int i = 0; i < 10; i++) assert_int_equal(numbers[i], 0);
@@ -27,7 +26,6 @@ static void test_new(void **state) {
 }
 
 static void test_grow(void **state) {
-    (void)state;
     int *numbers = NULL;
     size_t capacity = 0;
     for (size_t i = 0; i < 1000; i++) {
@@ -46,7 +44,6 @@ static void test_grow(void **state) {
 }
 
 static void test_text(void **state) {
-    (void)state;
     char *text = NULL, *copy = NULL;
     assert_ok(str_format(&text, "%s-%d", "step", 12));
     assert_string_equal(text, "step-12");
@@ -65,7 +62,6 @@ static void lay_out(Bump *bump, void *at[3]) {
 
 /* The same function runs twice: first to measure, then to assign addresses. */
 static void test_bump(void **state) {
-    (void)state;
     void *at[3];
     Bump count = {0};
     lay_out(&count, at);
@@ -85,7 +81,6 @@ static void test_bump(void **state) {
 }
 
 static void test_products(void **state) {
-    (void)state;
     size_t product = 0;
     assert_true(mul_size(1 << 20, 1 << 20, &product));
     assert_int_equal(product, (size_t)1 << 40);

@@ -75,7 +75,6 @@ static void on_terminal(int columns, const char *term, char *text, size_t size) 
 
 /* Phases are erased, and the bar shows what it counts. A log has only the bar's lines. */
 static void phases(void **state) {
-    (void)state;
     static char text[1 << 16];
     draw_on_terminal(show_phases, 100, "xterm", text, sizeof text);
     const char *loading = strstr(text, "\r\033[Kloading model"),
@@ -94,7 +93,6 @@ static void phases(void **state) {
 
 /* Counts of bytes have units, with and without a total. */
 static void bytes_in_a_log(void **state) {
-    (void)state;
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
@@ -126,7 +124,6 @@ static int columns_of(const char *line, size_t length) {
 }
 
 static void bar_on_terminal(void **state) {
-    (void)state;
     static char text[1 << 16];
     static const int widths[] = {100, 60, 30, 12};
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
@@ -154,7 +151,6 @@ static void bar_on_terminal(void **state) {
 }
 
 static void lines_on_dumb_terminal(void **state) {
-    (void)state;
     static char text[1 << 16];
     on_terminal(80, "dumb", text, sizeof text);
     assert_null(strchr(text, '\033'));
@@ -163,7 +159,6 @@ static void lines_on_dumb_terminal(void **state) {
 
 /* A last update that was printed is not repeated at the end. */
 static void short_work_in_a_log(void **state) {
-    (void)state;
     char text[256] = "";
     FILE *file = fmemopen(text, sizeof text, "w");
     Progress *progress = NULL;
@@ -177,7 +172,6 @@ static void short_work_in_a_log(void **state) {
 }
 
 static void lines_in_a_log(void **state) {
-    (void)state;
     char *text = NULL;
     FILE *file = tmpfile();
     assert_non_null(file);
@@ -201,7 +195,6 @@ static void lines_in_a_log(void **state) {
 }
 
 static void quiet_prints_nothing(void **state) {
-    (void)state;
     FILE *file = tmpfile();
     Progress *progress = NULL;
     assert_ok(progress_new(&progress, file, "train", 10, 0, true));
@@ -215,7 +208,6 @@ static void quiet_prints_nothing(void **state) {
 }
 
 static void human_readable_numbers(void **state) {
-    (void)state;
     char text[FORMAT_SIZE];
     assert_string_equal(format_count(text, 950), "950");
     assert_string_equal(format_count(text, 12345), "12.3 k");

@@ -8,7 +8,6 @@
 
 /* Test vectors for philox4x32 from the authors' code: counter, key, results of 10 rounds and of 7. */
 static void test_known_answers(void **state) {
-    (void)state;
     static const uint32_t known[][14] = {
         {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8, 0x5f6fb709, 0x0d893f64, 0x4f121f81,
          0x4f730a48},
@@ -32,7 +31,6 @@ static void test_known_answers(void **state) {
 }
 
 static void test_hash(void **state) {
-    (void)state;
     assert_true(rng_hash("") == 0xcbf29ce484222325u); /* FNV-1a reference values */
     assert_true(rng_hash("a") == 0xaf63dc4c8601ec8cu);
     assert_true(rng_hash("foobar") == 0x85944171f73967e8u);
@@ -41,7 +39,6 @@ static void test_hash(void **state) {
 
 /* Seed, site and step each select a different stream. */
 static void test_keys(void **state) {
-    (void)state;
     uint32_t base = rng_u32(rng_key(1, "layer.0", 0), 7);
     assert_true(base == rng_u32(rng_key(1, "layer.0", 0), 7));
     assert_true(base != rng_u32(rng_key(2, "layer.0", 0), 7));
@@ -51,7 +48,6 @@ static void test_keys(void **state) {
 }
 
 static void test_elements_match_blocks(void **state) {
-    (void)state;
     RngKey key = rng_key(5, "x", 9);
     for (uint64_t i = 0; i < 64; i++) {
         uint64_t index = i + ((uint64_t)1 << 35);
@@ -63,7 +59,6 @@ static void test_elements_match_blocks(void **state) {
 }
 
 static void test_uniform(void **state) {
-    (void)state;
     enum { COUNT = 1 << 18 };
     RngKey key = rng_key(1, "uniform", 0);
     double total = 0, squares = 0;
@@ -78,7 +73,6 @@ static void test_uniform(void **state) {
 
 /* The draws of dropout: uniform, and neighbors are independent, in a block and across blocks and steps. */
 static void test_dropout_draws(void **state) {
-    (void)state;
     enum { COUNT = 1 << 18, LIMIT = 6554 };
     RngKey key = rng_key(1, "drop", 3), next = rng_key(1, "drop", 4);
     double total = 0;
@@ -108,7 +102,6 @@ static uint32_t draw_of(RngKey key, uint64_t word, int i) {
 /* Masks of attention weights: an element is kept if its draw reaches the threshold. The rate is exact, and
  * the elements of a word are independent of each other and of other words and steps. */
 static void test_kept(void **state) {
-    (void)state;
     enum { WORDS = 1 << 14, LIMIT = 6554 };
     RngKey key = rng_key(1, "drop", 3), next = rng_key(1, "drop", 4);
     static const uint32_t limits[] = {1, 255, 256, 6554, 13107, 32768, 40000, 65535};
@@ -136,7 +129,6 @@ static void test_kept(void **state) {
 }
 
 static void test_below(void **state) {
-    (void)state;
     RngKey key = rng_key(1, "below", 0);
     int seen[7] = {0};
     for (uint64_t i = 0; i < 70000; i++) seen[rng_below(key, i, 7)]++;
@@ -146,7 +138,6 @@ static void test_below(void **state) {
 }
 
 static void test_normal(void **state) {
-    (void)state;
     enum { COUNT = 1 << 19 };
     RngKey key = rng_key(1, "normal", 0);
     double power[5] = {0}, correlation = 0, before = 0;
@@ -182,7 +173,6 @@ static void check_permutation(uint64_t n, RngKey key) {
 }
 
 static void test_permutation(void **state) {
-    (void)state;
     static const uint64_t sizes[] = {1, 2, 3, 4, 5, 15, 16, 17, 100, 1000, 1023, 4096, 4097, 65537};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (uint64_t epoch = 0; epoch < 3; epoch++) check_permutation(sizes[i], rng_key(3, "order", epoch));
@@ -193,7 +183,6 @@ static void test_permutation(void **state) {
 /* Permutations look shuffled: few fixed points, few adjacent pairs that stay adjacent, and each epoch
  * differs. */
 static void test_permutation_mixes(void **state) {
-    (void)state;
     enum { N = 10000 };
     RngKey key = rng_key(3, "order", 0), next = rng_key(3, "order", 1);
     int fixed = 0, followed = 0, same = 0, low = 0;

@@ -13,7 +13,6 @@ static void assert_sum(const void *data, size_t size, size_t chunk, const char *
 }
 
 static void test_examples(void **state) {
-    (void)state;
     assert_sum("", 0, 1, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     assert_sum("abc", 3, 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     assert_sum("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56, 56,
@@ -21,7 +20,6 @@ static void test_examples(void **state) {
 }
 
 static void test_chunks(void **state) {
-    (void)state;
     char *million = malloc(1000000);
     assert_non_null(million);
     memset(million, 'a', 1000000);
@@ -34,7 +32,6 @@ static void test_chunks(void **state) {
 
 /* Lengths around the point where padding needs an additional block. */
 static void test_padding(void **state) {
-    (void)state;
     char text[64];
     memset(text, 'x', sizeof text);
     assert_sum(text, 55, 7, "d5e285683cd4efc02d021a5c62014694958901005d6f71e89e0989fac77e4072");

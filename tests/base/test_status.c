@@ -14,7 +14,6 @@ static Status outer(bool fails, int *ret_value) {
 }
 
 static void test_message_and_code(void **state) {
-    (void)state;
     Status status = inner(true);
     assert_string_equal(status_message(status), "config.json: 'n_head' is 5; expected 4");
     assert_int_equal(status_exit_code(status), 1);
@@ -28,7 +27,6 @@ static void test_message_and_code(void **state) {
 }
 
 static void test_try(void **state) {
-    (void)state;
     int value = 0;
     Status status = outer(true, &value);
     assert_non_null(status);
@@ -47,7 +45,6 @@ static void test_try(void **state) {
 }
 
 static void test_wrap(void **state) {
-    (void)state;
     Status status = status_wrap(inner(true), "model '%s'", "m");
     assert_string_equal(status_message(status), "model 'm': config.json: 'n_head' is 5; expected 4");
     assert_int_equal(status_exit_code(status), 1);
@@ -58,7 +55,6 @@ static void test_wrap(void **state) {
 
 /* Formats name settings in braces; arguments and other braces stay as they are. */
 static void test_settings(void **state) {
-    (void)state;
     char text[64];
     Status status = USAGE("{zero} %d and {no-cache}: {%s}, %s, {} {s:i} {A} {zero", 3, "pp-chunks", "{zero}");
     assert_string_equal(status_message(status),
@@ -78,12 +74,10 @@ static Status deep(int depth) {
 
 /* A trace that is too long drops frames but keeps the message. */
 static void test_deep_trace(void **state) {
-    (void)state;
     assert_fails(deep(1000), STATUS_FAILED, "the bottom");
 }
 
 static void test_long_message(void **state) {
-    (void)state;
     char text[5001];
     memset(text, 'x', 5000);
     text[5000] = 0;

@@ -4,7 +4,6 @@
 #include "base/suggest.h"
 
 static void distances(void **state) {
-    (void)state;
     assert_int_equal(suggest_distance("train", "train"), 0);
     assert_int_equal(suggest_distance("trian", "train"), 1);
     assert_int_equal(suggest_distance("tran", "train"), 1);
@@ -15,7 +14,6 @@ static void distances(void **state) {
 }
 
 static void nearest(void **state) {
-    (void)state;
     static const char *const names[] = {"train", "eval", "generate", "convert", "info", "help", NULL};
     assert_string_equal(suggest("trian", names), "train");
     assert_string_equal(suggest("TRAIN", names), "train");
@@ -35,7 +33,6 @@ static void nearest(void **state) {
 
 /* A name that only looks alike means something else and is not offered. */
 static void strangers(void **state) {
-    (void)state;
     static const struct {
         const char *word, *name; /* name: the expected suggestion among `names` */
     } cases[] = {

@@ -152,7 +152,6 @@ static void *add_many(void *argument) {
 }
 
 static void test_threads_lose_nothing(void **state) {
-    (void)state;
     int64_t zero;
     Trace *trace = trace_at_zero(2 * EACH, &zero);
     pthread_t other;

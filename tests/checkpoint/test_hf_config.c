@@ -51,7 +51,6 @@ static void assert_same(const ModelConfig *a, const ModelConfig *b) {
 }
 
 static void absent_fields_are_transformers_defaults(void **state) {
-    (void)state;
     ModelConfig config, preset;
     assert_ok(parse("{\"model_type\": \"gpt2\"}", &config));
     assert_ok(config_preset("gpt2", &preset));
@@ -62,7 +61,6 @@ static void absent_fields_are_transformers_defaults(void **state) {
 }
 
 static void reads_files_of_version_4(void **state) {
-    (void)state;
     ModelConfig config;
     assert_ok(
         parse("{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"],\"n_ctx\":32,"
@@ -96,7 +94,6 @@ static void reads_files_of_version_4(void **state) {
 
 /* Without problem_type, a single label means regression, as in transformers. */
 static void problem_types(void **state) {
-    (void)state;
     static const struct {
         const char *field;
         ProblemType set, problem;
@@ -147,7 +144,6 @@ static const struct {
 };
 
 static void classes_are_heads(void **state) {
-    (void)state;
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
         char text[128];
         snprintf(text, sizeof text, "{\"architectures\": [\"%s\"]}", classes[i].name);
@@ -166,7 +162,6 @@ static void classes_are_heads(void **state) {
 /* A decoder without its output matrix: tied, or with a new one. It is saved as the complete class. */
 static void base_models(void **state) {
     static const char *const names[] = {"Llama", "Mistral", "Qwen2", "Qwen3"};
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof names / sizeof names[0]; i++) {
         char text[128], full[64];
         const char *name = names[i / 2];
@@ -197,7 +192,6 @@ static void same_after_writing(const ModelConfig *config) {
 }
 
 static void every_set_of_heads_round_trips(void **state) {
-    (void)state;
     for (unsigned heads = 0; heads < 32; heads += 2)
         for (int pooler = 0; pooler < 2; pooler++) {
             if ((heads & (OUTPUT_NSP | OUTPUT_CLASSIFY)) && !pooler) continue;
@@ -222,7 +216,6 @@ static void every_set_of_heads_round_trips(void **state) {
 
 /* The length before scaling may be outside the rotary settings, where it wins. */
 static void original_length(void **state) {
-    (void)state;
     static const struct {
         const char *inside, *outside;
         int64_t original;
@@ -252,7 +245,6 @@ static void original_length(void **state) {
 
 /* "is_causal": false, as in embedding models made from decoders. */
 static void both_directions(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++) {
         char text[160];
         ModelConfig config;
@@ -283,7 +275,6 @@ static void both_directions(void **state) {
 }
 
 static void decoders_round_trip(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++) {
         ModelConfig config;
         (*family)->defaults(&config);
@@ -392,7 +383,6 @@ static const struct {
 };
 
 static void reads_published_models(void **state) {
-    (void)state;
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         ModelConfig config, preset;
         CLEANUP(model_freep) Model *model = NULL;
@@ -414,7 +404,6 @@ static void reads_published_models(void **state) {
 }
 
 static void every_end_token_round_trips(void **state) {
-    (void)state;
     ModelConfig config;
     assert_ok(parse("{\"model_type\":\"gpt2\",\"eos_token_id\":[7,8,6,5,4,3,2,1]}", &config));
     assert_int_equal(config.eos_token, 7);
@@ -513,7 +502,6 @@ static const struct {
 };
 
 static void refuses_the_rest(void **state) {
-    (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         ModelConfig config;
         Status status = parse(refused[i].text, &config);

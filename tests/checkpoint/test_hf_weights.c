@@ -485,7 +485,6 @@ static void the_reference_model_loads(void **state) {
 
 /* Any number of numbers in a name, and of tensors in a parameter. */
 static void names_have_any_numbers_and_parts(void **state) {
-    (void)state;
     static const HfRule rules[] = {
         {"layer.*.experts.up", "layers.*.moe.experts.*.w1", PART_EACH, true, false},
         {"layer.*.group.*.norm", "layers.*.groups.*.norm", PART_WHOLE, true, false},

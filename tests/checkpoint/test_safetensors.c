@@ -53,7 +53,6 @@ static void round_trip(void **state) {
 }
 
 static void every_type_is_sized(void **state) {
-    (void)state;
     static const struct {
         const char *type;
         int size;
@@ -115,7 +114,6 @@ static const Bad bad[] = {
 };
 
 static void invalid_files_are_refused(void **state) {
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         size_t length = strlen(bad[i].header), size = 8 + length + (size_t)bad[i].data;
         /* Exactly the file's size, so that a sanitizer catches reads past its end. */
@@ -136,7 +134,6 @@ static void invalid_files_are_refused(void **state) {
 }
 
 static void depth_is_bounded(void **state) {
-    (void)state;
     enum { DEPTH = 100000 };
     CLEANUP(mem_freep) unsigned char *data = NULL;
     assert_ok(mem_new(8 + DEPTH, 1, &data));
@@ -162,7 +159,6 @@ static void lengths_are_checked(void **state) {
 }
 
 static void long_names_are_shortened(void **state) {
-    (void)state;
     char name[400], text[NAME_TEXT];
     memset(name, 'n', sizeof name);
     name[sizeof name - 1] = 0;

@@ -21,7 +21,6 @@ static inline int corpus_setup(void **state) {
 }
 
 static inline int corpus_teardown(void **state) {
-    (void)state;
     Status status = dir_remove(corpus_root);
     bool removed = !status;
     status_free(status);

@@ -18,7 +18,6 @@ typedef struct Ran {
 /* Group setup. LeakSanitizer's check at exit takes seconds on some hosts, and these tests start the program a
  * hundred times. Tests that run in process check for leaks. */
 static inline int program_setup(void **state) {
-    (void)state;
     return setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
 }
 

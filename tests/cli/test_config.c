@@ -13,13 +13,11 @@
 static char config_path[] = "/tmp/weft-config-XXXXXX";
 
 static int make_file(void **state) {
-    (void)state;
     int fd = mkstemp(config_path);
     return fd < 0 || close(fd) != 0;
 }
 
 static int remove_file(void **state) {
-    (void)state;
     return unlink(config_path);
 }
 
@@ -58,7 +56,6 @@ static const Settings *config_of(const Invocation *call) {
 
 /* "shards" is the old spelling of the format "tokens", which earlier versions wrote to config.json. */
 static void old_spellings(void **state) {
-    (void)state;
     Invocation *calls[] = {read_ok("{\"format\": \"shards\"}", LINE()),
                            read_ok(NULL, LINE("--format", "shards")),
                            read_ok("{\"format\": \"shards\"}", LINE("--format", "tokens"))};
@@ -75,7 +72,6 @@ static void old_spellings(void **state) {
 
 /* A flag may have a word that changes nothing. */
 static void resume_auto(void **state) {
-    (void)state;
     Invocation *calls[] = {read_ok(NULL, LINE("--out", "o", "--resume", "auto")),
                            read_ok(NULL, LINE("--out", "o", "--resume=auto")),
                            read_ok(NULL, LINE("--out", "o", "--resume")),
@@ -94,7 +90,6 @@ static void resume_auto(void **state) {
 }
 
 static void defaults(void **state) {
-    (void)state;
     Invocation *call = read_ok(NULL, LINE());
     const Settings *config = config_of(call);
     assert_string_equal(config->model.task, "auto");
@@ -116,7 +111,6 @@ static void defaults(void **state) {
 
 /* Settings that are not given have the optimizer's defaults; those that it does not have are warned about. */
 static void optimizer_defaults(void **state) {
-    (void)state;
     Invocation *call = read_ok(NULL, LINE("--optimizer", "lion"));
     const Settings *config = config_of(call);
     assert_true(config->training.lr == 1e-4 && config->run.optim.beta2 == 0.99 &&
@@ -143,7 +137,6 @@ static void optimizer_defaults(void **state) {
 }
 
 static void line_forms(void **state) {
-    (void)state;
     Invocation *call =
         read_ok(NULL, LINE("--lr=1e-3", "--steps", "12", "--no-shuffle", "--quiet", "--no-quiet", "--seed",
                            "18446744073709551615", "--val", "a", "b", "--val=c", "--task=mlm",
@@ -163,7 +156,6 @@ static void line_forms(void **state) {
 }
 
 static void file_and_line(void **state) {
-    (void)state;
     Invocation *call = read_ok(
         "{\"lr\": 0.002, \"steps\": 5e1, \"micro_batch\": 2, \"shuffle\": false, \"val\": [\"p\", \"q\"],"
         " \"val-fraction\": 0, \"task\": \"auto\", \"schedule\": \"linear\", \"no-next-sentence\": true,"
@@ -184,7 +176,6 @@ static void file_and_line(void **state) {
 
 /* The config.json that a run writes is a configuration that reproduces the run. */
 static void round_trip(void **state) {
-    (void)state;
     Invocation *call = read_ok(NULL, LINE("--lr", "0.1", "--layers", "3", "--no-shuffle", "--val", "x", "y",
                                           "--seed", "18446744073709551615"));
     json_t *json = NULL;
@@ -206,7 +197,6 @@ static void round_trip(void **state) {
 }
 
 static void bad_files(void **state) {
-    (void)state;
     refused("{\"lr\": \"high\"}", "lr: expected a number > 0, found \"high\"");
     refused("{\"steps\": 1.5}", "steps: expected an integer >= 1, found 1.5");
     refused("{\"steps\": 0}", "steps 0: expected an integer >= 1");
@@ -228,7 +218,6 @@ static void bad_files(void **state) {
 }
 
 static void deepspeed_keys(void **state) {
-    (void)state;
     Invocation *call =
         read_ok("{\"train_batch_size\": 32, \"gradient_accumulation_steps\": 4, \"gradient_clipping\": 0.5,"
                 " \"train_micro_batch_size_per_gpu\": \"auto\", \"steps_per_print\": 10,"
@@ -264,7 +253,6 @@ static void deepspeed_keys(void **state) {
 
 /* Without warmup_type, each DeepSpeed scheduler has the default that DeepSpeed gives it. */
 static void deepspeed_warmup(void **state) {
-    (void)state;
     static const struct {
         const char *file, *line[3], *type;
     } cases[] = {
@@ -292,7 +280,6 @@ static void deepspeed_warmup(void **state) {
 
 /* bench reads the same file and uses the keys that apply to it. */
 static void deepspeed_bench(void **state) {
-    (void)state;
     static const char text[] =
         "{\"train_batch_size\": 6, \"optimizer\": {\"type\": \"AdamW\", \"params\": "
         "{\"lr\": 1e-4, \"betas\": [0.9, 0.95]}}, \"scheduler\": {\"type\": \"WarmupLR\"}}";
@@ -305,7 +292,6 @@ static void deepspeed_bench(void **state) {
 }
 
 static void batches(void **state) {
-    (void)state;
     static const struct {
         const char *file, *line[5];
         int batch, micro;
@@ -348,7 +334,6 @@ static void batches(void **state) {
 }
 
 static void deepspeed_refusals(void **state) {
-    (void)state;
     refused("{\"train_batchsize\": 12}", "unknown key 'train_batchsize'; did you mean 'train_batch_size'?");
     refused("{\"zero_optimization\": {\"stge\": 1}}",
             "unknown key 'zero_optimization.stge'; did you mean 'zero_optimization.stage'?");
@@ -369,7 +354,6 @@ static void deepspeed_refusals(void **state) {
 
 /* A precision from the file is checked like one from the command line, and the error names the file. */
 static void deepspeed_precision(void **state) {
-    (void)state;
     Invocation *call = read_ok("{\"bf16\": {\"enabled\": true}}", LINE());
     assert_string_equal(((const TrainArgs *)call->config)->config.device.precision, "bf16");
     assert_ok(layout_check(call, call->config));
@@ -393,7 +377,6 @@ static void deepspeed_precision(void **state) {
 
 /* A scale overrides the file's settings, null removes one, and the command line overrides both. */
 static void scales(void **state) {
-    (void)state;
     const char *text = "{\"about\": \"a test\", \"steps\": 500, \"lr\": 0.5, \"layers\": 7, \"scales\": "
                        "{\"small\": {\"steps\": 5, \"layers\": null}}}";
     Invocation *call = read_ok(text, LINE());
@@ -420,7 +403,6 @@ static void scales(void **state) {
 
 /* "@SET/FILE" names a fetched file, which must exist unless the command line names another. */
 static void fetched_files(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-fetched-XXXXXX", path[200];
     assert_non_null(mkdtemp(dir));
     assert_int_equal(setenv("WEFT_DATA", dir, 1), 0);
@@ -526,7 +508,6 @@ static void check_quantize_recipe(void) {
 /* Every recipe is valid at every scale for the command it is made for, once the files that it names are
  * fetched. */
 static void recipes(void **state) {
-    (void)state;
     static const char *const sets[] = {
         "bert-base-uncased/config.json",   "bert-base-uncased-tokenizer/vocab.txt",
         "cornell/movie_conversations.txt", "cornell/movie_lines.txt",
@@ -575,7 +556,6 @@ static void recipes(void **state) {
 
 /* Every choice of every option can be selected, and config.json records it by name. */
 static void choices(void **state) {
-    (void)state;
     for (int group = 0; group < TRAIN_GROUPS; group++)
         for (size_t i = 0; i < train_groups[group].count; i++) {
             const Option *option = &train_groups[group].options[i];

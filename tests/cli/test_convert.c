@@ -74,7 +74,6 @@ static void both_directions(void **state) {
 
 /* A name that ends like a file of another format is refused, with what to use instead. */
 static void other_formats(void **state) {
-    (void)state;
     assert_refused(2, "--out m.onnx: expected a directory, not a .onnx file: weft writes no ONNX", "convert",
                    CASES "gpt2", "m.onnx");
     assert_refused(2, "not a .pt file: PyTorch loads checkpoint directories through transformers", "convert",
@@ -184,7 +183,6 @@ static void range_too_small(void **state) {
 }
 
 static void info_of_this_host(void **state) {
-    (void)state;
     CLEANUP(json_decrefp) json_t *info = run_json("info");
     assert_string_equal(json_string_value(json_object_get(info, "version")), WEFT_VERSION);
     assert_true(json_integer_value(json_object_get(info, "threads")) >= 1);

@@ -40,7 +40,6 @@ static void assert_gone(const Launch *launch) {
 
 /* A rank that is stopped does not hang the other, and is named. */
 static void stopped_rank_is_named(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     for (int i = 0; i < layout_count(); i++) {
         Launch launch;
@@ -59,7 +58,6 @@ static void stopped_rank_is_named(void **state) {
 
 /* A rank that is stopped for less than the limit does no harm. */
 static void paused_rank_continues(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Launch launch;
     open_layout(&launch, "paused", 0);
@@ -75,7 +73,6 @@ static void paused_rank_continues(void **state) {
 }
 
 static void killed_rank_ends_all(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     for (int i = 0; i < layout_count(); i++) {
         Launch launch;
@@ -89,7 +86,6 @@ static void killed_rank_ends_all(void **state) {
 
 /* If one rank fails, all end, with its error. */
 static void failed_rank_ends_all(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     static const struct rlimit small = {1000, 1000};
     for (int i = 0; i < layout_count(); i++) {
@@ -108,7 +104,6 @@ static void failed_rank_ends_all(void **state) {
 
 /* Ctrl-C and SIGTERM in the middle of a step, over NCCL; test_stop.c has the same over MPI. */
 static void stopped_run_saves(void **state) {
-    (void)state;
     if (!mpi_built() || !test_on_cuda()) skip();
     for (int i = 0; i < 2 * layout_count(); i++) {
         Launch launch;
@@ -177,7 +172,6 @@ static int cut_connections(pid_t first, pid_t second) {
 
 /* NCCL reports the error, and the watchdog need not wait. On one host, ranks have no other connections. */
 static void broken_connection_is_reported(void **state) {
-    (void)state;
     if (!mpi_built() || !test_on_cuda()) skip();
     for (int i = 0; i < layout_count(); i++) {
         Launch launch;

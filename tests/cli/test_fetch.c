@@ -42,7 +42,6 @@ static void require_curl(void) {
 }
 
 static void test_list(void **state) {
-    (void)state;
     Ran ran = program_run("fetch", "--list");
     assert_int_equal(ran.code, 0);
     static const char *const names[] = {"tinyshakespeare",    "wikitext-2",  "wikitext-103", "squad-v1.1",

@@ -69,7 +69,6 @@ static int setup(void **state) {
 /* ---- text ---- */
 
 static void finds_the_models_tokenizer(void **state) {
-    (void)state;
     static const char learned[] = "Gr\xC3\xBC\xC3\x9F\x65 aus K\xC3\xB6ln: 5 \xE2\x82\xAC f\xC3\xBCr";
     const char *const models[] = {"run", "run/latest", "bare --tokenizer tok", "bare --tokenizer run/latest",
                                   "bare --tokenizer tok/tokenizer.json"};
@@ -86,7 +85,6 @@ static void finds_the_models_tokenizer(void **state) {
 
 /* A converted model keeps its tokenizer and generates the same text. */
 static void conversion_keeps_the_tokenizer(void **state) {
-    (void)state;
     assert_line(
         "$WEFT convert --model run --out again "
         ">/dev/null; cd again && LC_ALL=C ls tokenizer.json tokenizer_config.json vocab.json merges.txt",
@@ -118,7 +116,6 @@ static size_t read_writes(const char *arguments, char *all, size_t capacity, int
 }
 
 static void streams_complete_characters(void **state) {
-    (void)state;
     static const char *const arguments[] = {
         "--model run --prompt Gr --greedy",
         "--model run --prompt Gr --temperature 5 --ignore-end --seed 1",
@@ -145,7 +142,6 @@ static void streams_complete_characters(void **state) {
 }
 
 static void special_tokens(void **state) {
-    (void)state;
     assert_line("$WEFT generate --model run --prompt '<|endoftext|>Gr' --greedy --stop ' aus'",
                 "Gr\xC3\xBC\xC3\x9F\x65\n");
     assert_line("$WEFT generate --model run --prompt '<|endoftext|>Gr' --greedy --stop ' aus' "
@@ -160,7 +156,6 @@ static void special_tokens(void **state) {
 /* A reader that has enough, such as `head`, is not an error, whether it ends before or after the first write.
  */
 static void reader_ends(void **state) {
-    (void)state;
     static const char *const readers[] = {"{ exec <&-; sleep 0.5; }", "head -1"};
     for (int i = 0; i < 2; i++) {
         char line[512];
@@ -178,7 +173,6 @@ static void reader_ends(void **state) {
 /* No file that is opened takes the place of a closed stream: the model's own were read as the prompt, and
  * progress went to metrics.jsonl. */
 static void closed_streams(void **state) {
-    (void)state;
     assert_line_fails("$WEFT generate --model run --prompt - <&-", 1, "standard input: cannot read");
     Ran ran = shell("$WEFT train --data words.txt " SHAPE "--no-quiet --steps 4 --eval-every 0 --out mute "
                     "<&- >&- 2>&-; head -c 8 mute/metrics.jsonl");
@@ -188,7 +182,6 @@ static void closed_streams(void **state) {
 
 /* A GPT-2 model with a WordPiece tokenizer: tokens are joined into words as in BERT. */
 static void wordpiece(void **state) {
-    (void)state;
     Ran ran = shell("$WEFT train --tokenizer bert --data words.txt " SHAPE "--steps 5 --out words");
     assert_int_equal(ran.code, 0);
     ran_done(&ran);
@@ -207,7 +200,6 @@ static void wordpiece(void **state) {
 /* ---- end of generation ---- */
 
 static void stops_at_strings(void **state) {
-    (void)state;
     static const struct {
         const char *stops, *new_text, *stop;
     } cases[] = {
@@ -237,7 +229,6 @@ static void stops_at_strings(void **state) {
 
 /* Each sample ends independently, for its own reason. */
 static void samples_end_independently(void **state) {
-    (void)state;
     json_t *json = line_json("$WEFT generate --model run --prompt Gr --prompt ' 3' --samples 2 --greedy "
                              "--max-tokens 20 --stop '\xE2\x82\xAC' --stop und --json");
     static const char *const texts[] = {"Gr\xC3\xBC\xC3\x9F\x65 aus K\xC3\xB6ln: 5 ", " 3 \xF0\x9F\x99\x82 "};
@@ -258,7 +249,6 @@ static void samples_end_independently(void **state) {
 /* Like transformers, generation stops at the end tokens of generation_config.json, whatever config.json
  * says. */
 static void ends_by_generation_config(void **state) {
-    (void)state;
     json_t *json =
         line_json("cp -r bare ended && $WEFT generate --model ended --tokenizer tok --prompt Gr --greedy "
                   "--max-tokens 9 --json");
@@ -295,7 +285,6 @@ static void ends_by_generation_config(void **state) {
 /* ---- prompts ---- */
 
 static void prompt_sources(void **state) {
-    (void)state;
     static const char expected[] = "Gr\xC3\xBC\xC3\x9F\x65\n";
     put_text("start.txt", "Gr");
     assert_line("$WEFT generate --model run --prompt-file start.txt --greedy --stop ' aus'", expected);
@@ -308,7 +297,6 @@ static void prompt_sources(void **state) {
 
 /* With --prompts and --json, each line of output is a sample. Neither order nor text depends on batches. */
 static void prompts_from_a_file(void **state) {
-    (void)state;
     put_text("lines.txt", "Gr\n 3\nund mehr.\n\nGr\n");
     put_text("lines.jsonl", "\"Gr\"\n{\"prompt\": \" 3\"}\n\"und mehr.\"\n\"\"\n\"Gr\"\n");
     static const char *const sources[] = {"lines.txt", "lines.txt --batch 1", "lines.txt --batch 3",
@@ -357,7 +345,6 @@ static void prompts_from_a_file(void **state) {
 
 /* The log probabilities are those of the model, whatever is sampled: their sum is the loss of `weft eval`. */
 static void log_probabilities(void **state) {
-    (void)state;
     static const char *const settings[] = {"--greedy", "--seed 3 --temperature 3",
                                            ("--seed 5 --temperature 2 --top-k 20 --repetition-penalty 1.5 "
                                             "--logit-bias 7:2")};
@@ -414,7 +401,6 @@ static void log_probabilities(void **state) {
 }
 
 static void mismatched_options(void **state) {
-    (void)state;
     assert_line_fails("$WEFT generate --model run --tokenizer other --prompt x", 2,
                       "the tokenizer other (290 tokens) does not match the model ");
     assert_line_fails("$WEFT generate --model run --tokenizer other --prompt-ids 1", 2,
@@ -437,7 +423,6 @@ static void mismatched_options(void **state) {
 
 /* Padding tokens of the vocabulary have no text. */
 static void padded_vocabularies(void **state) {
-    (void)state;
     Ran ran =
         shell("$WEFT train --tokenizer tok --data text.txt --vocab 320 " SHAPE "--steps 1 --out padded");
     assert_int_equal(ran.code, 0);

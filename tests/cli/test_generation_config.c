@@ -66,7 +66,6 @@ static void assert_same_ids(const char *options, const char *other) {
 }
 
 static void file_sets_defaults(void **state) {
-    (void)state;
     static const char *const same[][3] = {
         {"{\"do_sample\": false}", "--max-tokens 12", "--max-tokens 12 --greedy"},
         {"{\"do_sample\": true}", "--max-tokens 12 --seed 3", "--max-tokens 12 --seed 3 --top-k 50"},
@@ -88,7 +87,6 @@ static void file_sets_defaults(void **state) {
 
 /* max_length counts each prompt, of 3 and 1 tokens, by itself. */
 static void lengths_are_independent(void **state) {
-    (void)state;
     static const char *const options[] = {"--greedy --ignore-end", "--beams 2 --ignore-end",
                                           "--greedy --ignore-end --batch 1", "--seed 3 --ignore-end"};
     static const struct {
@@ -111,7 +109,6 @@ static void lengths_are_independent(void **state) {
 }
 
 static void options_override_the_file(void **state) {
-    (void)state;
     static const char file[] = "{\"num_beams\": 3, \"repetition_penalty\": 1.5, \"max_new_tokens\": 8}";
     assert_same(file, "--greedy --repetition-penalty 1", "--greedy --max-tokens 8");
     assert_same(file, "--temperature 0.8 --max-tokens 6",
@@ -124,7 +121,6 @@ static void options_override_the_file(void **state) {
 }
 
 static void refuses_what_changes_the_text(void **state) {
-    (void)state;
     static const char *const fields[][2] = {
         {"sequence_bias", "[[[5], 1.0]]"},
         {"bad_words_ids", "[[5]]"},
@@ -158,7 +154,6 @@ static void refuses_what_changes_the_text(void **state) {
 }
 
 static void warns_about_unknown_fields(void **state) {
-    (void)state;
     put_text("model/generation_config.json", "{\"chat_format\": \"x\", \"top_k\": 5, \"max_time\": 3}");
     Ran ran = shell(MODEL "--max-tokens 2 --json");
     assert_int_equal(ran.code, 0);
@@ -169,7 +164,6 @@ static void warns_about_unknown_fields(void **state) {
 
 /* Checkpoints of older versions have these settings in config.json. */
 static void reads_old_checkpoints(void **state) {
-    (void)state;
     Ran ran =
         shell("cp -r model old && rm -f old/generation_config.json && "
               "sed 's/^{/{\"repetition_penalty\": 1.5,/' model/config.json >old/config.json && "
@@ -190,7 +184,6 @@ static bool contains(const json_t *list, int token) {
 }
 
 static void biases_logits(void **state) {
-    (void)state;
     json_t *plain = samples(NULL, "--greedy --max-tokens 8");
     const json_t *first = json_array_get(json_object_get(json_array_get(plain, 0), "new_ids"), 0);
     int token = (int)json_integer_value(first);
@@ -214,7 +207,6 @@ static void biases_logits(void **state) {
 }
 
 static void searches_with_beams(void **state) {
-    (void)state;
     json_t *best = samples(NULL, "--beams 4 --samples 4 --max-tokens 10");
     for (size_t i = 0; i < 8; i++) {
         const json_t *sample = json_array_get(best, i);

@@ -23,7 +23,6 @@ static void write_gguf(const char *model, const char *out, const char *dtype) {
 /* ---- values ---- */
 
 static void reference_rounding(void **state) {
-    (void)state;
     enum { BLOCKS = 64, COUNT = BLOCKS * GGUF_BLOCK };
     static const struct {
         GgufType type;
@@ -138,7 +137,6 @@ static void assert_layers(const Gguf *g, const SafeFile *model, const Names *nam
 }
 
 static void gpt2_files(void **state) {
-    (void)state;
     static const struct {
         const char *dtype;
         uint32_t type, embedding, file;
@@ -180,7 +178,6 @@ static void gpt2_files(void **state) {
 /* Llama 3's scaled rotary frequencies are a tensor of divisors: up to `factor` for long wavelengths.
  * llama.cpp reads it for the architecture llama only, so a Qwen with them is refused. */
 static void scaled_frequencies(void **state) {
-    (void)state;
     static const float expected[4] = {1.570796f, 4, 4, 4};
     write_gguf(CASES "llama-3", "scaled.gguf", "bf16");
     write_gguf(CASES "llama", "plain.gguf", "bf16");
@@ -217,7 +214,6 @@ static void scaled_frequencies(void **state) {
 }
 
 static void bert_files(void **state) {
-    (void)state;
 #define LAYER "bert.encoder.layer.%d."
     static const Names names[] = {{"attn_q", LAYER "attention.self.query.%s", true, false},
                                   {"attn_k", LAYER "attention.self.key.%s", true, false},
@@ -314,14 +310,12 @@ static void assert_decoder(const struct Decoder *d) {
 }
 
 static void decoder_files(void **state) {
-    (void)state;
     for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) assert_decoder(&decoders[i]);
 }
 
 /* ---- vocabularies ---- */
 
 static void byte_vocabulary(void **state) {
-    (void)state;
     write_gguf(CASES "gpt2-generate", "bytes.gguf", "fp32");
     Gguf *g = gguf_read_at("bytes.gguf");
     assert_text(g, "tokenizer.ggml.model", "gpt2");
@@ -336,7 +330,6 @@ static void byte_vocabulary(void **state) {
 }
 
 static void bpe_vocabulary(void **state) {
-    (void)state;
     put_sentences("text.txt", 200, 1, false);
     Ran ran =
         shell("$WEFT tokenizer train --vocab 270 --data text.txt --out tok --quiet && "
@@ -371,7 +364,6 @@ static void bpe_vocabulary(void **state) {
 
 /* A word's first piece has a mark, its others none. */
 static void wordpiece_vocabulary(void **state) {
-    (void)state;
     Ran ran =
         shell("cp -r " CASES "bert-nsp pieces && printf '[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nab\n##cd\n' "
               ">pieces/vocab.txt");
@@ -391,7 +383,6 @@ static void wordpiece_vocabulary(void **state) {
 }
 
 static void refusals(void **state) {
-    (void)state;
     put_text("there.gguf", "x");
     assert_refused(1, "there.gguf already exists", "convert", "--model", CASES "gpt2", "--out",
                    at("there.gguf"));

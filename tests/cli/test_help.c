@@ -28,7 +28,6 @@ static void spelling(const json_t *option, char *buffer, size_t size) {
 }
 
 static void help_lists_every_option(void **state) {
-    (void)state;
     json_t *json = help_json(), *command, *option;
     size_t c, o;
     Ran overview = program_run("help");
@@ -65,7 +64,6 @@ static void help_lists_every_option(void **state) {
 
 /* A default is in the option's range, or described in words. */
 static void defaults_are_values(void **state) {
-    (void)state;
     CLEANUP(json_decrefp) json_t *json = help_json();
     json_t *command, *option;
     size_t c, o;
@@ -83,7 +81,6 @@ static void defaults_are_values(void **state) {
 }
 
 static void help_fits_the_width(void **state) {
-    (void)state;
     setenv("COLUMNS", "60", 1);
     Ran ran = program_run("help", "train");
     unsetenv("COLUMNS");
@@ -94,7 +91,6 @@ static void help_fits_the_width(void **state) {
 
 /* `help --all` includes the help of every command. */
 static void help_shows_all(void **state) {
-    (void)state;
     Ran all = program_run("help", "--all"), train = program_run("help", "train"),
         encode = program_run("tokenizer", "encode", "--help");
     assert_int_equal(all.code, 0);
@@ -108,7 +104,6 @@ static void help_shows_all(void **state) {
 
 /* A flag --no-x describes turning x off. */
 static void negated_flags_say_what_they_do(void **state) {
-    (void)state;
     Ran plan = program_run("help", "plan");
     assert_contains(plan.out, "--no-async-save         Pause training while a checkpoint is written");
     ran_done(&plan);
@@ -116,7 +111,6 @@ static void negated_flags_say_what_they_do(void **state) {
 
 /* --scale and --run select parts of a recipe and are shown only by commands that use recipes. */
 static void recipe_options_are_shown_where_useful(void **state) {
-    (void)state;
     static const struct {
         const char *command;
         bool scale, run;
@@ -132,7 +126,6 @@ static void recipe_options_are_shown_where_useful(void **state) {
 
 /* Old spellings are accepted but appear nowhere. */
 static void old_spellings_are_hidden(void **state) {
-    (void)state;
     Ran runs[] = {program_run("help", "--all"), program_run("help", "--man"), program_run("help", "--json"),
                   program_run("help", "--completion", "bash"), program_run("help", "--completion", "fish")};
     static const char *const hidden[] = {"--shard-size",   "-l shard-size", "\\-\\-shard\\-size",
@@ -147,7 +140,6 @@ static void old_spellings_are_hidden(void **state) {
 
 /* A reader that goes away early, such as head, is not an error. */
 static void help_ends_quietly(void **state) {
-    (void)state;
     static const char *const commands[] = {"help --all", "help --man", "train --help", "help --json"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         char line[1024], output[256];
@@ -177,7 +169,6 @@ static void help_ends_quietly(void **state) {
 
 /* A line that starts with a dot is a request; only those that the page uses on purpose are allowed. */
 static void man_page_is_sound(void **state) {
-    (void)state;
     static const char *const requests[] = {".TH ", ".SH ", ".SS ", ".PP", ".TP", ".B ", ".I ", NULL};
     Ran ran = program_run("help", "--man");
     assert_int_equal(ran.code, 0);
@@ -197,7 +188,6 @@ static void man_page_is_sound(void **state) {
 
 /* Help and the man page know all families. */
 static void families_are_named(void **state) {
-    (void)state;
     Ran help = program_run("help"), page = program_run("help", "--man");
     char titles[FAMILY_TITLES];
     for (const Family *const *family = families(); *family; family++) {
@@ -222,7 +212,6 @@ static void families_are_named(void **state) {
 }
 
 static void man_page_formats(void **state) {
-    (void)state;
     if (system("command -v groff >/dev/null") != 0) skip();
     FILE *pipe = popen("'" WEFT_BINARY "' help --man | groff -man -Tutf8 -ww -z 2>&1", "r");
     assert_non_null(pipe);
@@ -261,7 +250,6 @@ static void assert_bash_includes(const char *words, const char *expected) {
 }
 
 static void bash_completes(void **state) {
-    (void)state;
     assert_bash_offers("weft tr", "train");
     assert_bash_offers("weft train --micro", "--micro-batch");
     assert_bash_offers("weft train --schedule co", "cosine constant");
@@ -287,7 +275,6 @@ static void bash_completes(void **state) {
 }
 
 static void completion_for_other_shells(void **state) {
-    (void)state;
     Ran zsh = program_run("help", "--completion", "zsh"), fish = program_run("help", "--completion=fish");
     assert_int_equal(zsh.code, 0);
     assert_contains(zsh.out, "#compdef weft");
@@ -313,7 +300,6 @@ static void completion_for_other_shells(void **state) {
 
 /* `cmake --install` puts the program, its page and its completions where shells and man look. */
 static void installs(void **state) {
-    (void)state;
     static const char *const files[] = {
         "bin/weft", "share/man/man1/weft.1", "share/bash-completion/completions/weft",
         "share/zsh/site-functions/_weft", "share/fish/vendor_completions.d/weft.fish"};

@@ -33,7 +33,6 @@ static int setup(void **state) {
 #define CHAT             CHAT_ON("1")
 
 static void lines_are_continued(void **state) {
-    (void)state;
     Terminal terminal = terminal_open(CHAT "--stop '.'");
     assert_prompt(&terminal);
     type(&terminal, "The first line tells\n");
@@ -58,7 +57,6 @@ static void lines_are_continued(void **state) {
 
 /* Arrow keys, deletion and recall of earlier lines. */
 static void lines_are_edited(void **state) {
-    (void)state;
     if (!line_editor_available()) skip();
     Terminal terminal = terminal_open(CHAT "--stop '.'");
     assert_prompt(&terminal);
@@ -96,14 +94,12 @@ static void interrupt_on(const char *line) {
 }
 
 static void interrupts(void **state) {
-    (void)state;
     interrupt_on(CHAT "--max-tokens 50000000");
     interrupt_on(CHAT_ON("2") "--max-tokens 50000000"); /* any thread may receive the signal */
 }
 
 /* Without a terminal there is no prompt, and the end of the input ends the program. */
 static void reads_a_pipe(void **state) {
-    (void)state;
     Ran ran = shell("printf 'The first line tells\n\nThe first line' | $WEFT generate -i --model run "
                     "--threads 1 --greedy "
                     "--ignore-end --stop .");
@@ -130,7 +126,6 @@ static void reads_a_pipe(void **state) {
 }
 
 static void refuses_other_modes(void **state) {
-    (void)state;
     static const struct {
         const char *line, *part;
     } cases[] = {
@@ -151,7 +146,6 @@ static void refuses_other_modes(void **state) {
 
 /* Input that no option reads is not ignored without a word. */
 static void names_unread_input(void **state) {
-    (void)state;
     static const struct {
         const char *line;
         bool warned;

@@ -11,13 +11,11 @@
 static char config_path[] = "/tmp/weft-keys-XXXXXX";
 
 static int make_file(void **state) {
-    (void)state;
     int fd = mkstemp(config_path);
     return fd < 0 || close(fd) != 0;
 }
 
 static int remove_file(void **state) {
-    (void)state;
     return unlink(config_path);
 }
 
@@ -68,7 +66,6 @@ static void assert_rejected(const char *text, const char *message) {
 }
 
 static void files(void **state) {
-    (void)state;
     static const struct {
         const char *file;
         int ranks;
@@ -140,7 +137,6 @@ static void files(void **state) {
 
 /* The global batch is micro-batch x accumulation x replicas; any three give the fourth. */
 static void batches(void **state) {
-    (void)state;
     assert_text("{\"per_device_train_batch_size\": 4}", 8, "{\"batch\": 32, \"micro-batch\": 4}");
     assert_text("{\"per_device_train_batch_size\": 4, \"gradient_accumulation_steps\": 3, \"tp\": 2}", 8,
                 "{\"batch\": 48, \"micro-batch\": 4}");
@@ -160,7 +156,6 @@ static void batches(void **state) {
 }
 
 static void training_arguments(void **state) {
-    (void)state;
     assert_text("{\"num_train_epochs\": 2}", 1, "{\"epochs\": 2, \"steps\": null}");
     assert_text("{\"num_train_epochs\": 2, \"max_steps\": 9}", 1, "{\"epochs\": null, \"steps\": 9}");
     assert_text("{\"learning_rate\": 1e-3}", 1,
@@ -231,7 +226,6 @@ static void training_arguments(void **state) {
 
 /* TrainingArguments may name a DeepSpeed file. */
 static void named_file(void **state) {
-    (void)state;
     assert_text("{\"learning_rate\": 1e-3, \"deepspeed\": \"" WEFT_TEST_DIR "/cli/configs/zero2-auto.json\"}",
                 2, "{\"lr\": 1e-3, \"zero\": 2}");
     Invocation *call = NULL;
@@ -242,7 +236,6 @@ static void named_file(void **state) {
 
 /* Features that are on and that weft lacks are errors. */
 static void features(void **state) {
-    (void)state;
     assert_rejected("{\"amp\": {\"enabled\": true}}",
                     "amp: not supported: weft has no Apex AMP; use fp16 or bf16");
     assert_rejected("{\"elasticity\": {\"enabled\": true}}", "elasticity: not supported");
@@ -278,7 +271,6 @@ static void features(void **state) {
 
 /* All unknown keys are listed at once, with the nearest known ones. */
 static void unknown_keys(void **state) {
-    (void)state;
     assert_rejected(
         "{\"stepz\": 5, \"zero_optimization\": {\"stge\": 2, \"qqq\": 1}, \"lr\": 1, \"frobnicate\": 1}",
         ": 4 unknown keys: 'stepz' (did you mean 'steps'?), 'zero_optimization.stge' (did you mean "
@@ -290,7 +282,6 @@ static void unknown_keys(void **state) {
 
 /* bench and plan read the same files and use the keys that apply to them. */
 static void other_commands(void **state) {
-    (void)state;
     static const Command *const commands[] = {&command_bench, &command_plan};
     for (size_t i = 0; i < COUNT_OF(commands); i++) {
         const char *argv[] = {"--config", WEFT_TEST_DIR "/cli/configs/pipeline-checkpointing.json", "--ranks",
@@ -306,7 +297,6 @@ static void other_commands(void **state) {
 
 /* They skip weft's own keys that concern training only. */
 static void training_keys(void **state) {
-    (void)state;
     static const Command *const commands[] = {&command_bench, &command_plan};
     static const char text[] = "{\"batch\": 16, \"lr\": 1, \"no_shuffle\": true, \"data\": [\"a.txt\"], "
                                "\"runs\": [{\"name\": \"a\", \"steps\": 1}]}";

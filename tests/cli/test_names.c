@@ -56,7 +56,6 @@ static void check_typos(const Command *command, const char *name) {
 }
 
 static void typos_of_every_option(void **state) {
-    (void)state;
     const OptionGroup *group;
     for (const Command *const *command = commands_all(); *command; command++)
         for (size_t g = 0; (group = command_group(*command, g)); g++)
@@ -65,7 +64,6 @@ static void typos_of_every_option(void **state) {
 
 /* Options that weft does not have, and that only look like some of its own, get no suggestion anywhere. */
 static void unrelated_names(void **state) {
-    (void)state;
     static const char *const words[] = {
         "cp",        "ep",         "sp",       "vp",     "gpu-ids",
         "lora-rank", "rope-theta", "lara",     "galore", "num-experts",
@@ -93,7 +91,6 @@ static const Option *first_option(const Command *command, const char *use) {
 /* Each row leads to an option that exists, and to a fixed value that it accepts. A name is not one of weft's
  * own in every command that the row is for. */
 static void foreign_rows_lead_somewhere(void **state) {
-    (void)state;
     for (const ForeignOption *row = foreign_options(); row->name; row++) {
         size_t found = 0, own = 0;
         assert_true(row->tool && row->what && !strchr(row->name, '_') && row->name[0] != '-');
@@ -122,7 +119,6 @@ static void foreign_rows_lead_somewhere(void **state) {
 }
 
 static void foreign_values_are_choices(void **state) {
-    (void)state;
     for (const ForeignValue *row = foreign_values(); row->option; row++) {
         bool accepted = false;
         for (const Command *const *command = commands_all(); *command; command++) {
@@ -136,7 +132,6 @@ static void foreign_values_are_choices(void **state) {
 }
 
 static void foreign_names(void **state) {
-    (void)state;
     static const struct {
         const Command *command;
         const char *words[3], *message;
@@ -265,7 +260,6 @@ static void foreign_tools_are_known(void **state) {
                                            "port",           "no-mmap",          "threads-batch",
                                            "cont-batching",  "rope-freq-base",   "tensor-split",
                                            "assistant-model"};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(train) + COUNT_OF(generate); i++) {
         bool first = i < COUNT_OF(train);
         const char *name = first ? train[i] : generate[i - COUNT_OF(train)];
@@ -281,7 +275,6 @@ static void foreign_tools_are_known(void **state) {
 
 /* Files that weft does not read are named. */
 static void foreign_files(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-names-XXXXXX", path[64];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/config.yaml", dir);
@@ -312,7 +305,6 @@ static const char *entry_of(const Invocation *call, const char *name, int index)
 }
 
 static void operands_set_options(void **state) {
-    (void)state;
     Invocation *call = NULL;
     assert_ok(read_words(&call, &command_train, WORDS("a.txt", "b.txt", "--steps", "5")));
     assert_string_equal(entry_of(call, "data", 0), "a.txt");
@@ -361,7 +353,6 @@ static void operands_set_options(void **state) {
 
 /* An option that the configuration file sets takes an operand only if no other option has room for it. */
 static void operands_with_a_file(void **state) {
-    (void)state;
     char path[64];
     snprintf(path, sizeof path, "/tmp/weft-names-%d.json", (int)getpid());
     assert_ok(file_replace(path, "{\"model\": \"runs/book\"}", 22));
@@ -387,7 +378,6 @@ static void operands_with_a_file(void **state) {
 }
 
 static void operands_that_conflict(void **state) {
-    (void)state;
     Invocation *call = NULL;
     assert_fails(read_words(&call, &command_train, WORDS("a.txt", "--data", "b.txt")), 2,
                  "'a.txt': --data is also given; use either the operand or the option");
@@ -405,7 +395,6 @@ static void operands_that_conflict(void **state) {
 
 /* Every command's operands name options of its own, and help shows them. */
 static void operands_are_documented(void **state) {
-    (void)state;
     for (const Command *const *command = commands_all(); *command; command++)
         for (const char *const *name = (*command)->positional; name && *name; name++) {
             const Option *option = command_option(*command, *name);
@@ -445,7 +434,6 @@ static void expect_warnings(const Command *command, const char *const *words, co
 }
 
 static void options_without_effect(void **state) {
-    (void)state;
     const Command *train = &command_train;
     expect_warnings(train, WORDS("x", "--steps", "5", "--lr", "1"), WORDS());
     expect_warnings(train, WORDS("x", "--zero-keep"), WORDS("--zero-keep has no effect without --zero 3"));
@@ -499,7 +487,6 @@ static void options_without_effect(void **state) {
 
 /* Each row is about two options of some command, and lists values that the second one has. */
 static void effects_name_real_options(void **state) {
-    (void)state;
     for (const Effect *row = effects_all(); row->option; row++) {
         bool found = false;
         for (const Command *const *command = commands_all(); *command; command++) {
@@ -521,7 +508,6 @@ static void effects_name_real_options(void **state) {
 
 /* Warnings go to standard error, once. */
 static void warnings_are_printed(void **state) {
-    (void)state;
     Ran ran = program_run("plan", "gpt2-tiny", "--zero-keep", "--json");
     assert_int_equal(ran.code, 0);
     assert_string_equal(ran.err, "weft: warning: --zero-keep has no effect without --zero 3\n");
@@ -554,7 +540,6 @@ static void published_models(void **state) {
         {WEFT_BINARY, "not a directory; expected a checkpoint directory or a preset"},
         {"./gpt2", "'./gpt2': no such directory"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(rows); i++) assert_refused(2, rows[i][1], "plan", "--model", rows[i][0]);
     assert_refused(1,
                    "gpt2: no such directory; expected a checkpoint directory; for the released weights, run "
@@ -581,7 +566,6 @@ static void published_models(void **state) {
 
 /* A preset has random weights, which training says at its start; a resumed run has its own. */
 static void random_weights_are_announced(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-names-XXXXXX", data[64], out[64];
     assert_non_null(mkdtemp(dir));
     snprintf(data, sizeof data, "%s/data.txt", dir);

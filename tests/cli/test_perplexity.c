@@ -26,7 +26,6 @@ static json_t *eval(const char *model, const char *data, const char *seq, const 
 }
 
 static void test_windows(void **state) {
-    (void)state;
     CLEANUP(json_decrefp) json_t *golden = NULL;
     uint16_t ids[256];
     size_t i;
@@ -51,7 +50,6 @@ static void test_windows(void **state) {
 }
 
 static void test_words(void **state) {
-    (void)state;
     const char text[] = " = Title = \n\nThe game , it said , sold well .\n Two  lines\tmore";
     put_file("words.txt", text, sizeof text - 1);
     Ran ran = program_run("train", "--model", "gpt2-tiny", "--data", "self", "--seq", "16", "--steps", "1",
@@ -81,7 +79,6 @@ static void test_words(void **state) {
 
 /* The same tokens give the same figures as a stream and as an example, padded or not. */
 static void test_example(void **state) {
-    (void)state;
     uint16_t ids[12];
     char line[128] = "{\"ids\": [";
     for (int i = 0; i < 12; i++) {
@@ -103,7 +100,6 @@ static void test_example(void **state) {
 
 /* The published word count of WikiText-2's test set, and the same from small blocks. */
 static void test_wikitext(void **state) {
-    (void)state;
     const char *paths[] = {WIKITEXT};
     if (!path_exists(WIKITEXT)) skip();
     for (size_t block = 0; block < 5000; block += 4999) {

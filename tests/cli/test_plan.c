@@ -6,7 +6,6 @@
 #include "comm/mpi.h"
 
 static void draws(void **state) {
-    (void)state;
     Ran ran = program_run("plan", "--draw", "--pp", "4", "--micros", "8");
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "stage 0 F0F1F2F3............B0--F4");
@@ -17,7 +16,6 @@ static void draws(void **state) {
 }
 
 static void writes_svg(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-plan-XXXXXX", path[64];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/zb.svg", dir);
@@ -43,7 +41,6 @@ static void writes_svg(void **state) {
 }
 
 static void refuses_diagrams(void **state) {
-    (void)state;
     assert_refused(2, "the 1f1b schedule has 1 chunk per stage, not 2", "plan", "--draw", "--pp-chunks", "2");
     assert_refused(2, "--batch 10: expected a multiple of micro-batch x replicas, 4 x 1", "plan", "--draw",
                    "--batch", "10", "--micro-batch", "4");
@@ -70,7 +67,6 @@ static json_int_t stored(json_t *plan) {
 
 /* Published parameter counts. */
 static void counts_parameters(void **state) {
-    (void)state;
     json_t *plan = planned(program_run("plan", "--model", "gpt2-medium", "--json"));
     assert_int_equal(json_integer_value(json_object_get(plan, "params_total")), 354823168);
     assert_int_equal(stored(plan), 354871296);
@@ -90,7 +86,6 @@ static void counts_parameters(void **state) {
 
 /* The planned memory of every tag equals what the run's summary reports. */
 static void agrees_with_a_run(void **state) {
-    (void)state;
     json_t *plan = planned(program_run("plan", "--model", "gpt2-tiny", "--vocab", "257", "--seq", "64",
                                        "--batch", "8", "--micro-batch", "4", "--threads", "1", "--json"));
     json_t *summary =
@@ -132,7 +127,6 @@ static void saving_agrees(const char *option, const char *value, const char *opt
 }
 
 static void agrees_with_saving(void **state) {
-    (void)state;
     if (!mpi_built()) return;
     saving_agrees("--zero", "1", "adamw");
     saving_agrees("--tp", "2", "adamw");
@@ -144,7 +138,6 @@ static void agrees_with_saving(void **state) {
 /* Workers send per interval what data-parallel replicas send per step, and wait for it unless steps overlap
  * it. */
 static void plans_workers(void **state) {
-    (void)state;
     enum { PLANS = 7 };
     static const char *const options[PLANS][6] = {
         {"--sync-every", "1", "--sync-dtype", "fp32"},
@@ -195,7 +188,6 @@ static void plans_workers(void **state) {
 /* ZeRO-3 keeps each rank's part of parameters, gradients and optimizer state, plus buffers of two layers for
  * gathered parameters and two for gradients, however large the vocabulary is. Saving needs little more. */
 static void shards_vocabularies(void **state) {
-    (void)state;
     static const struct {
         const char *model, *task, *layers, *hidden, *heads, *inner, *seq, *vocab;
         int64_t layer; /* parameters of a layer */
@@ -228,7 +220,6 @@ static void shards_vocabularies(void **state) {
 }
 
 static void shows_stages(void **state) {
-    (void)state;
     Ran ran = program_run("plan", "--model", "gpt2", "--pp", "4", "--dp", "2", "--zero", "1");
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "8 ranks: dp 2 x tp 1 x pp 4, ZeRO 1, fp32");
@@ -240,7 +231,6 @@ static void shows_stages(void **state) {
 
 /* On a cluster: whether the job fits, and which options would make it fit. */
 static void fits_clusters(void **state) {
-    (void)state;
     json_t *plan = planned(program_run("plan", "--cluster", "dgx2-v100", "--ranks", "16", "--dp", "2", "--tp",
                                        "8", "--model", "gpt2", "--layers", "72", "--hidden", "3072",
                                        "--heads", "32", "--seq", "1024", "--batch", "16", "--micro-batch",
@@ -267,7 +257,6 @@ static void fits_clusters(void **state) {
 
 /* Device failures: the share of time that is progress, and the best checkpoint interval. */
 static void plans_for_failures(void **state) {
-    (void)state;
     json_t *plan = planned(program_run("plan", "--model", "gpt2", "--ranks", "1024", "--mtbf", "50000",
                                        "--checkpoint-seconds", "60", "--restart-seconds", "600",
                                        "--no-async-save", "--json"));
@@ -288,7 +277,6 @@ static void plans_for_failures(void **state) {
 
 /* The fastest layouts are sorted and all fit, and the first agrees with a plan of that layout alone. */
 static void searches(void **state) {
-    (void)state;
     json_t *found =
         planned(program_run("plan", "--search", "--model", "gpt2-medium", "--ranks", "16", "--batch", "32",
                             "--cluster", "dgx2-v100", "--recompute", "none", "--json"));
@@ -323,7 +311,6 @@ static void searches(void **state) {
 /* fp8 with one key-value head, whose matrix of q, k and v has 72 rows, which fp8 does not support, and with
  * two that four ranks share, whose weight gradients are deferred. */
 static void fp8_of_shared_heads(void **state) {
-    (void)state;
     static const struct {
         const char *sizes, *tp, *pp;
     } rows[] = {{"\"num_key_value_heads\":1,\"head_dim\":12", "1", "1"},
@@ -348,7 +335,6 @@ static void fp8_of_shared_heads(void **state) {
 /* Delayed scaling saves passes and --fp8-head speeds up the output layer; neither takes more memory than
  * bf16. */
 static void fp8_scaling(void **state) {
-    (void)state;
     static const char *const options[][3] = {{"bf16", "exact", NULL},
                                              {"fp8", "exact", NULL},
                                              {"fp8", "delayed", NULL},
@@ -369,7 +355,6 @@ static void fp8_scaling(void **state) {
 }
 
 static void search_table(void **state) {
-    (void)state;
     Ran ran = program_run("plan", "--search", "--model", "gpt2", "--layers", "54", "--hidden", "1920",
                           "--heads", "20", "--ranks", "16", "--batch", "32", "--cluster", "dgx2-v100");
     assert_int_equal(ran.code, 0);
@@ -395,7 +380,6 @@ static void search_table(void **state) {
 }
 
 static void sweeps(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-plan-XXXXXX", path[64];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/scaling.svg", dir);
@@ -425,7 +409,6 @@ static void sweeps(void **state) {
 
 /* Seven sizes just fit below the axis. */
 static void sweep_shows_all_sizes(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-plan-XXXXXX", path[64], *svg = NULL;
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/scaling.svg", dir);
@@ -453,7 +436,6 @@ static char *page_of(const char *path) {
 /* A plan, a search and a sweep as pages. The search's page gives its fastest layout, costs, and a reason for
  * every other one. */
 static void writes_pages(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-plan-XXXXXX", path[64], figure[80];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/plan.html", dir);
@@ -509,7 +491,6 @@ static void writes_pages(void **state) {
 
 /* Options that a run refuses, with the same messages, and models that fit no device. */
 static void refuses_plans(void **state) {
-    (void)state;
     assert_refused(2, "--tp 3 does not divide the model's 4 heads; valid values: 1, 2, 4", "plan", "--tp",
                    "3");
     assert_refused(2, "the model has 4 layers and every stage needs at least one", "plan", "--pp", "50");

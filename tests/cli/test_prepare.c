@@ -10,7 +10,6 @@
         "2", "--threads", "1", "--quiet"
 
 static void result_and_info(void **state) {
-    (void)state;
     put_text("a.txt", "one\ntwo\n");
     put_text("b.jsonl", "{\"body\": \"three\"}\n");
     Ran ran = program_run("prepare", "--tokenizer", "bytes", "--data", at("a.txt"), at("b.jsonl"), "--field",
@@ -38,7 +37,6 @@ static void result_and_info(void **state) {
 
 /* Text in another encoding is prepared, with a warning that counts the invalid bytes. */
 static void not_utf8(void **state) {
-    (void)state;
     put_text("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nna\n##ve\ncaf\n");
     put_text("latin.txt", "na\xc3\xafve\ncaf\xe9 na\xefve\n");
     Ran ran = program_run("prepare", "--tokenizer", at("vocab.txt"), "--data", at("latin.txt"), "--out",
@@ -54,7 +52,6 @@ static void not_utf8(void **state) {
 }
 
 static void refusals(void **state) {
-    (void)state;
     put_text("good.txt", "some text");
     put_text("broken.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": }\n");
     assert_ok(dir_make(at("taken")));
@@ -87,7 +84,6 @@ static void refusals(void **state) {
 
 /* Formats that become JSON lines: both files appear, or neither, and other files in the directory stay. */
 static void lines_appear_complete(void **state) {
-    (void)state;
     put_text("good.txt", "some text");
     put_text("pairs.csv", "q,a\nhi,hello\n");
     put_text("empty.csv", "q,a\n");
@@ -117,7 +113,6 @@ static void lines_appear_complete(void **state) {
 /* Killed at any moment, it leaves nothing at the output path, and the next run removes its temporary
  * files. */
 static void killed(void **state) {
-    (void)state;
     assert_int_equal(mkfifo(at("pipe"), 0600), 0);
     const char *out = at("killed"), *pipe = at("pipe");
     pid_t child = fork();
@@ -164,7 +159,6 @@ static int64_t memory_of(const char *const *argv) {
 
 /* Memory stays bounded for much larger text, with many lines and documents. */
 static void bounded_memory(void **state) {
-    (void)state;
 #ifdef WEFT_SANITIZED
     skip();
 #endif
@@ -206,7 +200,6 @@ static void resume_old_config(void) {
 }
 
 static void trained_on(void **state) {
-    (void)state;
     put_sentences("s.jsonl", 300, 1, true);
     /* --shard-size is the old name of --file-size. */
     assert_runs(program_run("prepare", "--tokenizer", "bytes", "--data", at("s.jsonl"), "--val-fraction",

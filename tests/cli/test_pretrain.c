@@ -67,7 +67,6 @@ static void train(const char *run, const char *ranks, const char *layout, const 
 }
 
 static void test_layouts(void **state) {
-    (void)state;
     put_articles("articles.jsonl");
     put_vocab("vocab");
     train("one", "1", "--dp", "1", "--whole-word-masking");
@@ -101,7 +100,6 @@ static void test_layouts(void **state) {
 /* Next-sentence prediction alone gives a checkpoint of the matching transformers class, from which eval
  * detects its task. */
 static void test_next_sentence_alone(void **state) {
-    (void)state;
     train("alone", "1", "--dp", "1", "--no-masked-tokens");
     CLEANUP(json_decrefp) json_t *lines = metrics("alone");
     const json_t *last = json_array_get(lines, json_array_size(lines) - 1);
@@ -124,7 +122,6 @@ static void test_next_sentence_alone(void **state) {
 /* Examples of token ids need no labels for next-sentence prediction alone. Data on which no loss is computed
  * is an error before the first step, on one rank and on two. */
 static void test_ids_counted(void **state) {
-    (void)state;
     put_text("next.jsonl", "{\"ids\": [1, 2, 3], \"next\": 0}\n{\"ids\": [4, 5], \"next\": 1}\n");
     Ran ran = program_run("train", "--model", "bert-tiny", "--task", "mlm", "--no-masked-tokens", "--format",
                           "ids", "--data", at("next.jsonl"), "--seq", "8", "--batch", "2", "--steps", "1",
@@ -141,7 +138,6 @@ static void test_ids_counted(void **state) {
 
 /* Trains and scores rows with named labels; config.json stores the names as transformers does. */
 static void test_classify(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *text = calloc(1, 1 << 16);
     size_t size = (size_t)sprintf(text, "review,stars,id\n");
     for (int i = 0; i < 120; i++)
@@ -249,7 +245,6 @@ static double value_of(const json_t *json, const char *key) {
 
 /* Numbers as labels: a regression, whose scores do not depend on the layout. */
 static void test_regression(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *text = calloc(1, 1 << 16);
     size_t size = (size_t)sprintf(text, "text,mood,size\n");
     for (int i = 0; i < 120; i++)
@@ -305,7 +300,6 @@ static void test_regression(void **state) {
 
 /* Lists of names as labels. */
 static void test_multi_label(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *text = calloc(1, 1 << 16);
     size_t size = 0;
     for (int i = 0; i < 120; i++)
@@ -336,7 +330,6 @@ static void test_multi_label(void **state) {
 
 /* Dialogues, with next-sentence prediction alone. */
 static void test_dialogues(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *text = calloc(1, 1 << 16);
     size_t size = 0;
     for (int i = 0; i < 100; i++)

@@ -3,7 +3,6 @@
 #include "program.h"
 
 static void versions(void **state) {
-    (void)state;
     Ran flag = program_run("--version"), command = program_run("version");
     assert_string_equal(flag.out, "weft " WEFT_VERSION "\n");
     assert_string_equal(command.out, flag.out);
@@ -14,7 +13,6 @@ static void versions(void **state) {
 }
 
 static void no_command(void **state) {
-    (void)state;
     Ran ran = program_run_to(NULL, (const char *const[]){NULL});
     assert_int_equal(ran.code, 2);
     assert_string_equal(ran.out, "");
@@ -24,7 +22,6 @@ static void no_command(void **state) {
 }
 
 static void mistyped_names(void **state) {
-    (void)state;
     assert_refused(2, "'trian' is not a command; did you mean 'train'?", "trian");
     assert_refused(2, "'weft help' lists all commands", "xyzzy");
     assert_refused(2, "the command must come first", "--steps", "5", "train");
@@ -39,7 +36,6 @@ static void mistyped_names(void **state) {
 
 /* Errors that quote input keep its beginning and the advice at their end. */
 static void long_input(void **state) {
-    (void)state;
     char path[] = "/tmp/weft-long-XXXXXX";
     FILE *file = fdopen(mkstemp(path), "w");
     fputs("{\"", file);
@@ -57,7 +53,6 @@ static void long_input(void **state) {
 }
 
 static void wrong_values(void **state) {
-    (void)state;
     assert_refused(2, "--steps ten: expected an integer >= 1", "train", "--steps", "ten");
     assert_refused(2, "--steps 0: expected an integer >= 1", "train", "--steps", "0");
     assert_refused(2, "--steps 5x: expected", "train", "--steps", "5x");
@@ -87,7 +82,6 @@ static void wrong_values(void **state) {
 }
 
 static void wrong_arguments(void **state) {
-    (void)state;
     assert_refused(2, "--data FILE is required", "train");
     assert_refused(2, "--steps: missing value; use --steps N", "train", "--steps");
     assert_refused(2, "--out: missing value; use --out DIR", "train", "--out", "--resume");
@@ -100,7 +94,6 @@ static void wrong_arguments(void **state) {
 }
 
 static void contradictions(void **state) {
-    (void)state;
     assert_refused(2, "cannot be combined with --steps", "train", "--data", "x", "--steps", "5", "--epochs",
                    "1");
     assert_refused(2, "--resume requires --out DIR", "train", "--data", "x", "--resume");
@@ -112,7 +105,6 @@ static void contradictions(void **state) {
 
 /* Unsupported options are reported before any work; the data file does not even exist. */
 static void unsupported_layouts(void **state) {
-    (void)state;
     assert_refused(2, "--precision fp8 is not supported on a CPU", "train", "--data", "x", "--precision",
                    "fp8");
     assert_refused(2, "--pp-chunks 3 applies only to --pp-schedule interleaved", "train", "--data", "self",
@@ -124,7 +116,6 @@ static void unsupported_layouts(void **state) {
 
 /* Contradictory options are reported first; then, on a host without one, that there is no GPU. */
 static void without_a_gpu(void **state) {
-    (void)state;
     assert_refused(2, "--precision tf32 is not supported on a CPU", "train", "--data", "x", "--precision",
                    "tf32");
     assert_refused(2, "--kernels cpu does not support --device cuda", "train", "--data", "x", "--device",
@@ -144,7 +135,6 @@ static void without_a_gpu(void **state) {
 
 /* Instructions that this CPU does not have are refused where they are shown, too. */
 static void wrong_cpu_variables(void **state) {
-    (void)state;
     static const char *const names[] = {"WEFT_CPU", "WEFT_CPU_BF16", "WEFT_CPU_FP32", "WEFT_CPU_INT8"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         setenv(names[i], "abacus", 1);
@@ -155,7 +145,6 @@ static void wrong_cpu_variables(void **state) {
 
 /* Names are stored as JSON; text to encode may be any bytes. */
 static void names_are_utf8(void **state) {
-    (void)state;
     assert_refused(2, "--data: expected FILE in UTF-8, found 'caf\xEF\xBF\xBD'", "train", "caf\xE9");
     assert_refused(2, "--out: expected DIR in UTF-8", "quantize", "model", "caf\xE9");
     assert_refused(2, "'caf\xEF\xBF\xBD' is not valid UTF-8; rename it", "info", "caf\xE9");
@@ -165,7 +154,6 @@ static void names_are_utf8(void **state) {
 }
 
 static void json_is_one_object(void **state) {
-    (void)state;
     static const char *const lines[][6] = {{"version", "--json"},
                                            {"help", "--json"},
                                            {"help", "train", "--json"},
@@ -191,7 +179,6 @@ static void json_is_one_object(void **state) {
 }
 
 static void trace_on_request(void **state) {
-    (void)state;
     Ran plain = program_run("help", "nonsense");
     setenv("WEFT_TRACE", "1", 1);
     Ran traced = program_run("help", "nonsense");
@@ -203,7 +190,6 @@ static void trace_on_request(void **state) {
 }
 
 static void full_disk(void **state) {
-    (void)state;
     if (access("/dev/full", W_OK) != 0) skip();
     static const char *const lines[][4] = {
         {"version"}, {"version", "--json"}, {"help", "train"}, {"help", "--man"}};
@@ -216,7 +202,6 @@ static void full_disk(void **state) {
 }
 
 static void closed_pipe(void **state) {
-    (void)state;
     int code = system("bash -c \"set -o pipefail; '" WEFT_BINARY "' help --man 2>/dev/null | true\"");
     assert_true(WIFEXITED(code));
     /* 0 if the reader was still there when the program wrote; 141 would mean death by SIGPIPE. */

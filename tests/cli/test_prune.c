@@ -39,7 +39,6 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     assert_ok(dir_remove(dir));
     return 0;
 }
@@ -61,7 +60,6 @@ static json_t *read_json(const char *path) {
 }
 
 static void at_once(void **state) {
-    (void)state;
     run_ok(program_run("prune", "--model", in("base"), "--out", in("half"), "--amount", "0.5"));
     assert_true(fabs(number(in("half"), "sparsity") - 0.5) < 1e-3);
     run_ok(
@@ -119,7 +117,6 @@ static void assert_kept(const char *out) {
 }
 
 static void zeros_stay_zero(void **state) {
-    (void)state;
     run_ok(program_run("prune", "--model", in("base"), "--out", in("sparse"), "--amount", "0.7"));
     train_on("kept", "--keep-zeros");
     assert_kept("kept");
@@ -147,7 +144,6 @@ static double cell(const json_t *pruning, size_t row, const char *key) {
 }
 
 static void weights_in_rounds(void **state) {
-    (void)state;
     run_ok(prune_rounds("rounds", "--amount", "0.8", "--rounds", "2", "--ramp", "even"));
     CLEANUP(json_decrefp) json_t *pruning = read_json(in("rounds/pruning.json"));
     assert_int_equal(json_array_size(json_object_get(pruning, "rounds")), 3);
@@ -174,7 +170,6 @@ static void weights_in_rounds(void **state) {
 }
 
 static void rows_in_rounds(void **state) {
-    (void)state;
     if (mpi_built())
         run_ok(prune_rounds("rows", "--kind", "rows", "--amount", "0.5", "--rounds", "2", "--tp", "2"));
     else
@@ -205,7 +200,6 @@ static int64_t bytes_of(const char *path) {
 /* A model stored without its zeros is smaller, computes the same, can be trained, and converts back bit for
  * bit. */
 static void without_zeros(void **state) {
-    (void)state;
     run_ok(program_run("prune", "--model", in("base"), "--out", in("ninety"), "--amount", "0.9"));
     run_ok(program_run("convert", "--model", in("ninety"), "--out", in("packed"), "--sparse"));
     run_ok(program_run("convert", "--model", in("packed"), "--out", in("unpacked")));
@@ -235,7 +229,6 @@ static void without_zeros(void **state) {
 /* Prune one of two heads, then half of the MLP rows. The result can be quantized and evaluated, but one head
  * cannot be trained with --tp 2. */
 static void heads(void **state) {
-    (void)state;
     run_ok(program_run("prune", "--model", in("base"), "--out", in("one-head"), "--kind", "heads", "--amount",
                        "0.5", "--rounds", "1", "--steps-per-round", "2", SMALL));
     CLEANUP(json_decrefp) json_t *pruning = read_json(in("one-head/pruning.json"));
@@ -280,7 +273,6 @@ static void generates_and_evaluates(const char *model) {
 /* Rows of all matrices: one of two heads and half of the feed-forward rows are removed, half of the rows of
  * out and down are zero; the result works like any checkpoint. */
 static void all_rows(void **state) {
-    (void)state;
     run_ok(program_run("prune", "--model", in("base"), "--out", in("all"), "--kind", "all-rows", "--amount",
                        "0.5"));
     CLEANUP(json_decrefp) json_t *pruning = read_json(in("all/pruning.json"));
@@ -300,7 +292,6 @@ static void all_rows(void **state) {
 
 /* Two kinds in one command: both curves, one shared baseline, both plots and the conclusion. */
 static void two_kinds(void **state) {
-    (void)state;
     for (int i = 0; i < 2; i++) { /* resuming a finished comparison changes nothing */
         Ran ran =
             prune_rounds("curves", "--kind", "weights", "--also", "all-rows", "--amount", "0.5", "--rounds",
@@ -346,7 +337,6 @@ static void put_rounds(const char *path, const double *loss, const double *step_
 
 /* The conclusion follows from the rounds; here from known ones, which --resume reads again. */
 static void concludes_from_rounds(void **state) {
-    (void)state;
     static const char *const expected[] = {
         "weights: validation loss 3.0000 unpruned, 3.3000 with 50% pruned (+10.0%); it rises sharply at 50%, "
         "by "
@@ -373,7 +363,6 @@ static void concludes_from_rounds(void **state) {
 /* Rounds continue from the sparsity of the model. A round that would remove too few rows leaves them to the
  * next. */
 static void rounds_continue(void **state) {
-    (void)state;
     run_ok(program_run("prune", "--model", in("base"), "--out", in("third"), "--amount", "0.4"));
     run_ok(program_run("prune", "--model", in("third"), "--out", in("on"), "--amount", "0.8", "--rounds", "2",
                        "--ramp", "even", "--steps-per-round", "1", SMALL));
@@ -387,14 +376,12 @@ static void rounds_continue(void **state) {
 }
 
 static void not_finite(void **state) {
-    (void)state;
     copy_with_nan(CASES "gpt2-generate", in("nan"), "transformer.h.0.mlp.c_fc.bias");
     assert_refused(1, "layer.0.mlp.up.bias contains a weight that is not finite", "prune", "--model",
                    in("nan"), "--out", in("none"), "--amount", "0.5", "--kind", "rows");
 }
 
 static void bad_input(void **state) {
-    (void)state;
     const char *base = in("base"), *out = in("none");
     assert_refused(2, "--amount", "prune", "--model", base, "--out", out, "--amount", "1");
     assert_refused(2, "--amount", "prune", "--model", base, "--out", out, "--amount", "0");

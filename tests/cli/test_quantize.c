@@ -55,7 +55,6 @@ static void quantize(const char *model, const char *out, const char *how) {
 }
 
 static void test_loss(void **state) {
-    (void)state;
     quantize("run", "layers", "--balance");
     quantize("run", "all", "--int8-embedding");
     double before = loss_of("run");
@@ -74,7 +73,6 @@ static void test_int4(void **state) {
 #else
     const char *oldest = "neon";
 #endif
-    (void)state;
     quantize("run", "four", "--bits=4");
     Ran ran = program_run("quantize", "--model", at("run"), "--out", at("four-all"), "--bits", "4",
                           "--int4-embedding");
@@ -108,7 +106,6 @@ static char *greedy(const char *model, const char *prompt) {
 static void test_text(void **state) {
     static const char *const text[][2] = {
         {"the qui", "the quick"}, {"the bro", "the brown"}, {"a la", "a lazy"}};
-    (void)state;
     quantize("run", "writes", "--int8-embedding");
     for (int i = 0; i < 3; i++) {
         CLEANUP(mem_freep) char *before = greedy("run", text[i][0]), *after = greedy("writes", text[i][0]);
@@ -160,7 +157,6 @@ static void alone_equals_batched(const char *model, DType dtype, const char *cac
 }
 
 static void test_batches(void **state) {
-    (void)state;
     quantize("run", "crowd8", "--int8-embedding");
     quantize("run", "crowd4", "--bits=4");
     alone_equals_batched("run", DT_F32, NULL);
@@ -188,7 +184,6 @@ static void logits_of(const char *model, float *ret_logits) {
 /* Models whose heads share keys and values: their matrices of q, k and v, with and without biases, and gated
  * MLPs. */
 static void test_grouped(void **state) {
-    (void)state;
     static const char *const models[] = {"llama-3", "qwen2", "qwen3"};
     enum { V = 96 };
     static float exact[SPAN * V], found[SPAN * V];
@@ -214,7 +209,6 @@ static void test_grouped(void **state) {
 
 /* KV caches in narrower types barely change the output; unsupported types are refused. */
 static void test_caches(void **state) {
-    (void)state;
     static const char *const types[] = {"fp32", "bf16", "int8"};
     char *text[3];
     for (int i = 0; i < 3; i++) {
@@ -275,7 +269,6 @@ static void make_outliers(const char *from, const char *to) {
 
 /* Without balancing, outlier channels leave no resolution for the others. */
 static void test_outliers(void **state) {
-    (void)state;
     make_outliers("run", "wild");
     quantize("wild", "wild-balanced", "--int8-embedding");
     quantize("wild", "wild-plain", "--no-balance");
@@ -318,7 +311,6 @@ static void replace_in(const char *name, const char *from, const char *to) {
 /* Static quantization, with input scales found in advance: similar quality, the same results alone and in
  * batches, and the checkpoint's format marker is checked. */
 static void test_static(void **state) {
-    (void)state;
     CLEANUP(json_decrefp)
     json_t *made = run_json("quantize", "--model", at("run"), "--out", at("static"), "--int8-embedding",
                             "--activations", "static", "--calibrate", at("train.txt"));
@@ -363,7 +355,6 @@ static void test_static(void **state) {
 
 /* The five leaderboard figures, for a checkpoint and for a preset model. */
 static void test_leaderboard(void **state) {
-    (void)state;
     static const char *const keys[] = {"loss", "inference_latency_1", "inference_latency_12",
                                        "training_throughput_4", "training_throughput_12"};
     CLEANUP(json_decrefp)
@@ -387,7 +378,6 @@ static void test_leaderboard(void **state) {
 
 /* A quantized model has every figure that needs no training. */
 static void test_leaderboard_quantized(void **state) {
-    (void)state;
     quantize("run", "ranked", "--int8-embedding");
     CLEANUP(json_decrefp)
     json_t *board = run_json("bench", "--model", at("ranked"), "--leaderboard", at("ranked.json"), "--data",
@@ -402,7 +392,6 @@ static void test_leaderboard_quantized(void **state) {
 
 /* Data that cannot be read is found before anything is written; a later failure says what was. */
 static void test_evaluate_fails(void **state) {
-    (void)state;
     char prompt[4096] = "";
     memset(prompt, 'a', sizeof prompt - 1);
     assert_refused(1, "absent.txt: cannot open", "quantize", "--model", at("run"), "--out", at("unjudged"),
@@ -417,7 +406,6 @@ static void test_evaluate_fails(void **state) {
 
 /* One command: seconds and losses with batches of 32 and 64, and what both models write. */
 static void test_evaluate(void **state) {
-    (void)state;
     CLEANUP(json_decrefp)
     json_t *json = run_json("quantize", "--model", at("run"), "--out", at("judged"), "--evaluate",
                             at("other.txt"), "--max-batches", "1", "--prompt", "the cat", "--prompt", "",
@@ -454,7 +442,6 @@ static void test_evaluate(void **state) {
 }
 
 static void test_info(void **state) {
-    (void)state;
     quantize("run", "shown", "--int8-embedding");
     CLEANUP(json_decrefp) json_t *info = run_json("info", at("shown"));
     assert_int_equal(json_array_size(json_object_get(info, "missing")), 0);
@@ -479,7 +466,6 @@ static void put_repeated(const char *name, int lines, unsigned seed) {
 /* A trained BERT keeps its loss with dynamic quantization, with calibration data, and with static
  * quantization. */
 static void test_bert_loss(void **state) {
-    (void)state;
     put_wordpiece("vocab");
     put_repeated("same.txt", 600, 3);
     put_repeated("same-other.txt", 60, 4);
@@ -507,7 +493,6 @@ static void test_bert_loss(void **state) {
 
 /* BERT's output heads are not quantized, and models with them are quantized like any other. */
 static void test_bert(void **state) {
-    (void)state;
     CLEANUP(json_decrefp)
     json_t *made =
         run_json("quantize", "--model", CASES "bert-pretrain", "--out", at("bert"), "--int8-embedding");
@@ -517,7 +502,6 @@ static void test_bert(void **state) {
 }
 
 static void test_refused(void **state) {
-    (void)state;
     quantize("run", "once", "--balance");
     const char *once = at("once"), *out = at("none");
     assert_refused(1, "already quantized to int8", "quantize", "--model", once, "--out", out);
@@ -536,7 +520,6 @@ static void test_refused(void **state) {
 
 /* A file with a missing tensor or an invalid header is refused, and the error names it. */
 static void test_damaged(void **state) {
-    (void)state;
     quantize("run", "torn", "--balance");
     CLEANUP(file_map_done) FileMap map = {0};
     assert_ok(file_map_init(&map, at("torn/int8.safetensors")));

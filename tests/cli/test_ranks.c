@@ -48,7 +48,6 @@ static Ran shell_line(const char *line) {
 }
 
 static void starts_ranks(void **state) {
-    (void)state;
     require_mpi();
     Ran ran = program_run("ranks", "--ranks", "3", "--size", "1MB", "--repeats", "1", "--json");
     assert_string_equal(ran.err, "");
@@ -68,7 +67,6 @@ static void starts_ranks(void **state) {
 }
 
 static void results_that_cannot_be_written(void **state) {
-    (void)state;
     require_mpi();
     if (access("/dev/full", W_OK) != 0) skip();
     const char *const line[] = {"ranks", "--ranks", "2", "--size", "8KB", "--repeats", "1", NULL};
@@ -80,7 +78,6 @@ static void results_that_cannot_be_written(void **state) {
 
 /* mpirun would take minutes to find out. */
 static void too_many_ranks(void **state) {
-    (void)state;
     require_mpi();
     Ran ran = shell_line("unset WEFT_MPIRUN SLURM_JOB_ID PBS_NODEFILE LSB_JOBID PE_HOSTFILE; "
                          "\"$WEFT\" ranks --ranks 1000000");
@@ -91,7 +88,6 @@ static void too_many_ranks(void **state) {
 }
 
 static void one_rank_needs_no_launcher(void **state) {
-    (void)state;
     setenv("WEFT_MPIRUN", "/nonexistent/mpirun", 1);
     Ran ran = program_run("ranks", "--ranks", "1", "--size", "8KB", "--repeats", "1");
     assert_int_equal(ran.code, 0);
@@ -106,7 +102,6 @@ static void one_rank_needs_no_launcher(void **state) {
 /* The launcher is called with the number of ranks, this program and its arguments, and cannot change the
  * output format. */
 static void calls_the_launcher(void **state) {
-    (void)state;
     require_mpi();
     Ran ran = shell_line("WEFT_MPIRUN='echo asked' $WEFT ranks --ranks 5 --size 1MB");
     assert_contains(ran.out, "asked -n 5 ");
@@ -129,7 +124,6 @@ static void calls_the_launcher(void **state) {
 /* With --gather-checkpoints, only rank 0 needs configuration, model and run: the other rank's directory stays
  * empty. */
 static void gathers_on_rank_0(void **state) {
-    (void)state;
     require_mpi();
     Ran ran = shell_line(
         "dir=$(mktemp -d) && mkdir $dir/a $dir/b && cd $dir/a && "
@@ -151,7 +145,6 @@ static void gathers_on_rank_0(void **state) {
 }
 
 static void joins_mpirun(void **state) {
-    (void)state;
     require_mpi();
     Ran ran = shell_line("mpirun -n 2 $WEFT ranks --size 1MB --repeats 1 --json");
     assert_int_equal(ran.code, 0);
@@ -171,7 +164,6 @@ static void joins_mpirun(void **state) {
 
 /* All ranks fail at once, or before they have joined: only one prints the error. */
 static void all_fail_with_one_message(void **state) {
-    (void)state;
     require_mpi();
     Ran ran = program_run("ranks", "--ranks", "4", "--size", "100TB");
     assert_int_equal(ran.code, 1);
@@ -190,7 +182,6 @@ static void all_fail_with_one_message(void **state) {
 
 /* The other ranks are inside a collective, waiting for the one that failed. */
 static void one_failure_stops_all(void **state) {
-    (void)state;
     require_mpi();
     double start = clock_wall();
     Ran ran =
@@ -215,7 +206,6 @@ static void different_options_are_refused(void **state) {
         {"--zero 1", "--zero 3"},          {"--micro-batch 1", "--micro-batch 2"},
         {"--dropout 0.1", "no --dropout"}, {"--data /dev/null", "--data self"},
     };
-    (void)state;
     require_mpi();
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char line[1024], expected[256];
@@ -283,7 +273,6 @@ static pid_t a_rank_of(pid_t launch) {
 }
 
 static void killed_rank_stops_all(void **state) {
-    (void)state;
     require_mpi();
     FILE *err = tmpfile();
     pid_t launch = start_endless(err), rank = a_rank_of(launch);
@@ -303,7 +292,6 @@ static void killed_rank_stops_all(void **state) {
 
 /* Whether the launching process is interrupted or killed, no rank survives it. */
 static void no_rank_outlives_its_launch(void **state) {
-    (void)state;
     require_mpi();
     static const int signals[] = {SIGINT, SIGKILL};
     for (int i = 0; i < 2; i++) {
@@ -322,7 +310,6 @@ static void no_rank_outlives_its_launch(void **state) {
 /* A launcher that does not notice that its ranks have ended is killed. A file size limit with which Open
  * MPI's mpirun would hang like that is refused. */
 static void hung_launcher_is_killed(void **state) {
-    (void)state;
     require_mpi();
     Ran ran = shell_line("f=/tmp/weft-launcher-$$; printf '#!/bin/sh\\nsleep 0.5 &\\nexec sleep 600\\n' >$f; "
                          "chmod +x $f; WEFT_MPIRUN=$f $WEFT ranks --ranks 2; code=$?; rm $f; exit $code");
@@ -352,7 +339,6 @@ static void read_losses(const char *metrics, double loss[8]) {
 /* A launcher that fails twice without a new checkpoint in between: fewer replicas start, with the same loss
  * at every step as in a run that was never disturbed. A divergence is not tried again. */
 static void restarts_on_fewer_ranks(void **state) {
-    (void)state;
     require_mpi();
     char dir[] = "/tmp/weft-restarts-XXXXXX", path[64];
     double calm[8] = {0}, disturbed[8] = {0};
@@ -409,7 +395,6 @@ static void restarts_on_fewer_ranks(void **state) {
 
 /* Host files and hosts that the launcher cannot use. */
 static void refuses_wrong_hosts(void **state) {
-    (void)state;
     require_mpi();
     static const struct {
         const char *text, *says; /* NULL: accepted */
@@ -463,7 +448,6 @@ static void refuses_wrong_hosts(void **state) {
 
 /* As a check of a cluster: slow links are an error. */
 static void slow_links_fail(void **state) {
-    (void)state;
     require_mpi();
     Ran ran = program_run("ranks", "--ranks", "2", "--size", "4096", "--repeats", "1", "--at-least", "1B");
     assert_int_equal(ran.code, 0);
@@ -478,7 +462,6 @@ static void slow_links_fail(void **state) {
 
 /* Each rank's output in files, of each start. */
 static void logs_ranks(void **state) {
-    (void)state;
     require_mpi();
     char dir[] = "/tmp/weft-logs-XXXXXX";
     assert_non_null(mkdtemp(dir));
@@ -497,7 +480,6 @@ static void logs_ranks(void **state) {
 
 /* Where mpirun would hang, or write to another directory or nowhere. */
 static void refuses_logs_that_cannot_be_written(void **state) {
-    (void)state;
     require_mpi();
     assert_int_equal(setenv("WEFT_MPIRUN", "false", 1), 0);
     assert_refused(1, "/dev/null", "ranks", "--ranks", "2", "--log-ranks", "/dev/null");
@@ -512,7 +494,6 @@ static void refuses_logs_that_cannot_be_written(void **state) {
 
 /* Layouts that do not fit the model or the batch are refused before the launcher runs. */
 static void refuses_layouts_at_once(void **state) {
-    (void)state;
     require_mpi();
     setenv("WEFT_MPIRUN", "false", 1);
     assert_refused(2, "--tp 16 does not divide the model's 2 heads", "train", "self", "--model", "gpt2-tiny",
@@ -527,7 +508,6 @@ static void refuses_layouts_at_once(void **state) {
 /* ssh that would ask for a password or a key fails instead, and the message names the host. What the launcher
  * and ssh print is only shown with --verbose. */
 static void names_hosts_that_ssh_does_not_reach(void **state) {
-    (void)state;
     require_mpi();
     char dir[] = "/tmp/weft-reach-XXXXXX";
     assert_non_null(mkdtemp(dir));
@@ -551,7 +531,6 @@ static void names_hosts_that_ssh_does_not_reach(void **state) {
 
 /* A host that does not answer is left out, and taken back when it answers at a later checkpoint. */
 static void returns_to_lost_hosts(void **state) {
-    (void)state;
     require_mpi();
     char dir[] = "/tmp/weft-restarts-XXXXXX";
     assert_non_null(mkdtemp(dir));
@@ -588,7 +567,6 @@ static void returns_to_lost_hosts(void **state) {
 /* Hosts whose ranks failed before and after a restart are left out of the next one, if the others have slots
  * for its ranks. */
 static void restarts_without_broken_hosts(void **state) {
-    (void)state;
     require_mpi();
     char dir[] = "/tmp/weft-restarts-XXXXXX";
     assert_non_null(mkdtemp(dir));
@@ -634,7 +612,6 @@ static void assert_layout(const char *line, int64_t world, int64_t dp, int64_t t
 }
 
 static void layouts_are_derived(void **state) {
-    (void)state;
     Layout layout;
     assert_layout("--data x", 0, 1, 1, 1);
     assert_layout("--data x --ranks 4", 0, 4, 1, 1);
@@ -654,7 +631,6 @@ static void layouts_are_derived(void **state) {
 /* The command line overrides the file even through another option: a run resumes with a different number of
  * ranks. */
 static void command_line_overrides_file(void **state) {
-    (void)state;
     char path[] = "/tmp/weft-layout-XXXXXX", line[128];
     int file = mkstemp(path);
     const char text[] = "{\"data\": [\"x\"], \"ranks\": 8, \"dp\": 4, \"tp\": 2}";

@@ -16,7 +16,6 @@ static void count_wakes(void *context) {
 static void looks_around_beside_output(void **state) {
     const double limit_s = 10;
     int output[2], signals[2], wakes = 0;
-    (void)state;
     assert_int_equal(pipe(output), 0);
     assert_int_equal(pipe(signals), 0);
     pid_t child = fork();

@@ -108,7 +108,6 @@ static int setup(void **state) {
 }
 
 static void small_model_memorizes_its_questions(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *data = inside("squad.json");
     CLEANUP(mem_freep) char *run = inside("run");
     CLEANUP(mem_freep) char *out = inside("answers");
@@ -200,7 +199,6 @@ static void small_model_memorizes_its_questions(void **state) {
 }
 
 static void quantized_model_answers_the_same(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *data = inside("squad.json");
     CLEANUP(mem_freep) char *run = inside("run");
     CLEANUP(mem_freep) char *dynamic = inside("int8");
@@ -229,7 +227,6 @@ static void quantized_model_answers_the_same(void **state) {
 }
 
 static void answers_have_offsets(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *run = inside("run");
     CLEANUP(mem_freep) char *context = inside("context.txt");
     for (int i = 0; i < COUNT; i++) {
@@ -269,7 +266,6 @@ static void answers_have_offsets(void **state) {
 }
 
 static void prepared_questions_train_like_the_file(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *data = inside("squad.json");
     CLEANUP(mem_freep) char *out = inside("prepared");
     CLEANUP(mem_freep) char *lines = inside("prepared/squad.jsonl");
@@ -298,7 +294,6 @@ static void prepared_questions_train_like_the_file(void **state) {
 }
 
 static void refuses_invalid_requests(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *data = inside("squad.json");
     CLEANUP(mem_freep) char *run = inside("run");
     CLEANUP(mem_freep) char *broken = inside("broken.json");
@@ -326,7 +321,6 @@ static void refuses_invalid_requests(void **state) {
 
 /* A misplaced answer is reported on standard error, and training continues. */
 static void misplaced_answers_are_reported(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *path = inside("moved.json");
     static const char text[] = "{\"data\": [{\"paragraphs\": [{\"context\": \"a cup of tea\", \"qas\": "
                                "[{\"id\": \"x\", \"question\": \"what\", "

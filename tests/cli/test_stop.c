@@ -26,7 +26,6 @@ static void assert_stopped(const Terminal *terminal, int code) {
 }
 
 static void validation_stops(void **state) {
-    (void)state;
     Terminal terminal;
     int code = stop_at(&terminal,
                        "exec $WEFT train --data self " TINY "--val-fraction 0.9 --eval-batches 0 --out never",
@@ -38,7 +37,6 @@ static void validation_stops(void **state) {
 
 /* The bar shows step and total; the checkpoint resumes. */
 static void training_saves_and_resumes(void **state) {
-    (void)state;
     Terminal terminal;
     int code =
         stop_at(&terminal, "exec $WEFT train --data self " TINY "--steps 1000000 --eval-every 0 --out run",
@@ -57,7 +55,6 @@ static void training_saves_and_resumes(void **state) {
 
 /* A validation between steps stops as well, after saving the steps. */
 static void later_validation_saves(void **state) {
-    (void)state;
     Terminal terminal =
         terminal_open("exec $WEFT train --data self " TINY "--val-fraction 0.9 --eval-every 1 "
                       "--eval-samples 1000 --steps 1000000 --out later");
@@ -72,7 +69,6 @@ static void later_validation_saves(void **state) {
 
 /* Ranks agree on a validation's end and on the step after which they stop. */
 static void ranks_stop_together(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Terminal terminal;
     int code = stop_at(&terminal,
@@ -92,7 +88,6 @@ static void ranks_stop_together(void **state) {
 
 /* Batch systems signal every process of a job, and more than once. */
 static void terminated_job_saves(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Launch launch;
     launch_open(&launch, "preempted");
@@ -109,7 +104,6 @@ static void terminated_job_saves(void **state) {
 
 /* A signal to any one rank stops all. */
 static void one_rank_stops_all(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     static const int signals[] = {SIGUSR1, SIGUSR2, SIGHUP, SIGXCPU};
     Launch launch;
@@ -132,7 +126,6 @@ static void one_rank_stops_all(void **state) {
 /* A wrapper such as timeout forwards a Ctrl-C that the terminal has sent to all: closer than a second, they
  * are one. */
 static void doubled_interrupt_is_one(void **state) {
-    (void)state;
     Terminal terminal =
         terminal_open("exec $WEFT train --data self " TINY "--steps 1000000 --eval-every 0 --out doubled");
     assert_reads(&terminal, "/1000000   0%  loss ");
@@ -159,7 +152,6 @@ static void doubled_interrupt_is_one(void **state) {
 
 /* A rank that cannot react does not delay a second Ctrl-C, which is suggested and announced. */
 static void second_interrupt_kills(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Launch launch;
     launch_open(&launch, "at-once");
@@ -178,7 +170,6 @@ static void ranks_of_mpirun_explain(void **state) {
     static const char line[] = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
                                "exec mpirun --oversubscribe -n 2 $WEFT train --data self " TINY
                                "--steps 1000000 --save-every 1 --eval-every 0 --log-every 1 --out mpirun-";
-    (void)state;
     if (!mpi_built()) skip();
     for (int i = 0; i < 2; i++) {
         char command[512];
@@ -201,7 +192,6 @@ static void ranks_of_mpirun_explain(void **state) {
 
 /* The ranks start again after one was killed, and continue the run. */
 static void killed_rank_is_restarted(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Launch launch;
     launch_open(&launch, "restarted --save-every 1 --max-restarts 1");
@@ -220,7 +210,6 @@ static void killed_rank_is_restarted(void **state) {
 
 /* Ranks whose launcher was killed save if they can; the run says what happened. */
 static void killed_launcher_is_reported(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Launch launch;
     launch_open(&launch, "orphaned");
@@ -241,7 +230,6 @@ static bool ended(pid_t child) {
 
 /* One that is stopped is waited for, but not silently. */
 static void stopped_launcher_is_reported(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Launch launch;
     char text[64];
@@ -256,7 +244,6 @@ static void stopped_launcher_is_reported(void **state) {
 
 /* Ranks without a launcher that cannot save do not delay a second Ctrl-C. */
 static void orphans_are_killed(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Launch launch;
     launch_open(&launch, "stuck");
@@ -280,7 +267,6 @@ static void orphans_are_killed(void **state) {
 
 /* A resumed run that waits for its data has not loaded its checkpoint yet, and loses nothing. */
 static void resuming_stops(void **state) {
-    (void)state;
     put_text("held.txt", "the quick brown fox jumps over the lazy dog and over the other one, twice a day\n");
     put_text("prepare.sh",
              "set -e; export WEFT_CACHE=cache; $WEFT tokenizer train --data held.txt --vocab 270 "
@@ -302,7 +288,6 @@ static void resuming_stops(void **state) {
 }
 
 static void starting_ranks_stop(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Terminal terminal;
     int code =
@@ -317,7 +302,6 @@ static void starting_ranks_stop(void **state) {
 }
 
 static void tokenizer_training_stops(void **state) {
-    (void)state;
     Terminal terminal;
     int code =
         stop_at(&terminal, "exec $WEFT tokenizer train --data self --vocab 60000 --threads 1 --out tokenizer",
@@ -328,7 +312,6 @@ static void tokenizer_training_stops(void **state) {
 
 /* Reading from a pipe without a writer never reaches a check; the command ends all the same. */
 static void preparation_stops(void **state) {
-    (void)state;
     assert_int_equal(mkfifo(at("pipe.txt"), 0600), 0);
     Terminal terminal;
     int code = stop_at(&terminal,
@@ -339,14 +322,12 @@ static void preparation_stops(void **state) {
 }
 
 static void evaluation_stops(void **state) {
-    (void)state;
     Terminal terminal;
     int code = stop_at(&terminal, "exec $WEFT eval --model run --data self --threads 1", "evaluating ");
     assert_stopped(&terminal, code);
 }
 
 static void search_stops(void **state) {
-    (void)state;
     Terminal terminal;
     int code =
         stop_at(&terminal,
@@ -357,7 +338,6 @@ static void search_stops(void **state) {
 
 /* Ctrl-C before the first run starts. Checking 3000 runs takes seconds. */
 static void comparison_stops(void **state) {
-    (void)state;
     FILE *recipe = fopen(at("recipe.json"), "w");
     assert_non_null(recipe);
     fputs("{\"data\": [\"self\"], \"model\": \"gpt2-tiny\", \"steps\": 1, \"runs\": [", recipe);
@@ -372,7 +352,6 @@ static void comparison_stops(void **state) {
 
 /* A signal that the parent ignores stays ignored. */
 static void ignored_signals_stay_ignored(void **state) {
-    (void)state;
     Terminal terminal = terminal_open("trap '' INT; exec $WEFT bench " TINY "--steps 30 --steps-only");
     assert_reads(&terminal, "measuring ");
     type(&terminal, "\003");
@@ -380,14 +359,12 @@ static void ignored_signals_stay_ignored(void **state) {
 }
 
 static void measurement_stops(void **state) {
-    (void)state;
     Terminal terminal;
     int code = stop_at(&terminal, "exec $WEFT bench " TINY "--steps 1000000", "measuring ");
     assert_stopped(&terminal, code);
 }
 
 static void generation_stops(void **state) {
-    (void)state;
     Terminal terminal;
     int code = stop_at(&terminal,
                        "exec $WEFT generate --model run --prompt 'static Status' --threads 1 --ignore-end "

@@ -13,7 +13,6 @@ static int setup(void **state) {
 
 /* Every phase shows, on one line, and results follow it on a line of their own. */
 static void ranks_draw(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Terminal terminal =
         terminal_open("exec $WEFT train book.txt --ranks 2 " TINY "--steps 30 --eval-every 15 --out run");
@@ -30,7 +29,6 @@ static void ranks_draw(void **state) {
 
 /* A rank's error erases the line. */
 static void errors_start_a_line(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Terminal terminal = terminal_open("exec $WEFT train missing.txt --ranks 2 " TINY);
     assert_reads(&terminal, "starting 2 ranks");
@@ -40,7 +38,6 @@ static void errors_start_a_line(void **state) {
 }
 
 static void quiet_ranks_draw_nothing(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Terminal terminal = terminal_open("exec $WEFT train book.txt --ranks 2 " TINY "--steps 2 --quiet");
     assert_reads(&terminal, "2 steps in ");
@@ -50,7 +47,6 @@ static void quiet_ranks_draw_nothing(void **state) {
 
 /* A file gets complete lines, whatever standard output is. */
 static void logs_stay_plain(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Terminal terminal =
         terminal_open("$WEFT train book.txt --ranks 2 " TINY "--steps 2 2>log && cat log && exec cat -v log");
@@ -64,7 +60,6 @@ static void logs_stay_plain(void **state) {
 
 /* The bar of each run, also of one with ranks, passes through; logs contain only complete lines. */
 static void comparisons_draw(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     put_text("recipe.json",
              "{\"data\": [\"book.txt\"], \"model\": \"gpt2-tiny\", \"layers\": 1, \"hidden\": 32, "
@@ -89,7 +84,6 @@ static void comparisons_draw(void **state) {
 /* The validation before the first step is short, whatever the layout, unless an option sets its size. The
  * elapsed time advances meanwhile. */
 static void first_validation_is_short(void **state) {
-    (void)state;
     Terminal terminal = terminal_open(LONG "--steps 10");
     assert_reads(&terminal, "first validation: 16 samples instead of ");
     assert_reads(&terminal, "validating ");
@@ -109,7 +103,6 @@ static void first_validation_is_short(void **state) {
 
 /* A step that takes minutes is announced, and the bar shows the elapsed time. */
 static void slow_steps_are_announced(void **state) {
-    (void)state;
     Terminal terminal =
         terminal_open(LONG "--layers 2 --hidden 128 --batch 256 --micro-batch 4 --eval-every 0");
     assert_reads(&terminal, "each step takes ");

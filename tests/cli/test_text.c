@@ -42,7 +42,6 @@ static double loss_of(Ran ran, const char *key) {
 
 /* Warnings about a text are repeated by every run that uses it. */
 static void repeats_warnings(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *text = calloc(1, 4001);
     memset(text, 'a', 4000);
     for (int i = 5; i < 4000; i += 6) text[i] = ' ';
@@ -60,7 +59,6 @@ static void repeats_warnings(void **state) {
 /* Files that are not text are refused by name, with and without a tokenizer; --format bytes reads anything.
  */
 static void refuses_other_formats(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *text = calloc(1, 2001);
     memset(text, 'a', 2000);
     memcpy(text, "%PDF-1.7\n", 9);
@@ -94,7 +92,6 @@ static void refuses_other_formats(void **state) {
 
 /* A text that is too short is not the cache's fault. */
 static void names_short_text(void **state) {
-    (void)state;
     put_text("short.txt", "to be");
     Ran ran = program_run("train", "--tokenizer", at("bpe"), "--data", at("short.txt"), TINY, "--steps", "1",
                           "--no-cache");
@@ -108,7 +105,6 @@ static void names_short_text(void **state) {
 /* The first run prepares the text and the second finds it in the cache. The model has the tokenizer's
  * vocabulary, and the checkpoint includes the tokenizer. */
 static void cached(void **state) {
-    (void)state;
     Ran first = program_run("train", "--tokenizer", at("bpe"), "--data", at("text.txt"), TINY, "--steps", "3",
                             "--out", at("run"), "--json");
     assert_int_equal(number_in(&first, "steps"), 3);
@@ -143,7 +139,6 @@ static void cached(void **state) {
 
 /* weft prepare keeps the tokenizer beside the tokens, so a model trained on them needs no other. */
 static void keeps_tokenizer(void **state) {
-    (void)state;
 #define PREPARE "prepare", "--tokenizer", at("bpe"), "--data", at("text.txt"), "--out", at("kept"), "--quiet"
     assert_runs(program_run(PREPARE, "--json"));
     assert_true(path_exists(at("kept/tokenizer/vocab.json")));
@@ -168,7 +163,6 @@ static void keeps_tokenizer(void **state) {
 
 /* Text, token files and JSON lines with the same documents give the same loss. */
 static void same_from_every_format(void **state) {
-    (void)state;
     assert_runs(program_run("prepare", "--tokenizer", at("bpe"), "--data", at("text.txt"), "--documents",
                             "line", "--out", at("lines"), "--quiet", "--json"));
 #define LOSS(...)                                                                                            \
@@ -188,7 +182,6 @@ static void same_from_every_format(void **state) {
 
 /* --no-cross-document: the same from every format, in evaluation and after a resume. */
 static void separate_documents(void **state) {
-    (void)state;
 #define APART(...) LOSS("--no-cross-document", "--schedule", "constant", "--warmup", "0", __VA_ARGS__)
     double crossing = LOSS("--data", at("text.jsonl"), "--schedule", "constant", "--warmup", "0");
     double apart = APART("--data", at("text.jsonl"), "--out", at("separate"));
@@ -213,7 +206,6 @@ static void separate_documents(void **state) {
 
 /* The suggested commands work: without a tokenizer, prompts are token ids; names are quoted for the shell. */
 static void suggestions(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *next = NULL;
     Ran ran = program_run("train", "--data", at("text.txt"), "--format", "u16", "--vocab", "40000", TINY,
                           "--steps", "1", "--eval-every", "0", "--out", at("it's $x"));
@@ -238,7 +230,6 @@ static void assert_same_weights(const char *a, const char *b) {
 
 /* A resumed run ends with the same bits, even if the tokenizer's original directory is gone. */
 static void resumed(void **state) {
-    (void)state;
     put_bpe("passing", few, 3);
 #define RUN(dir, steps)                                                                                      \
     "train", "--tokenizer", at("passing"), "--data", at("text.jsonl"), TINY, "--warmup", "0", "--schedule",  \
@@ -252,7 +243,6 @@ static void resumed(void **state) {
 }
 
 static void without_cache(void **state) {
-    (void)state;
     put_sentences("alone.txt", 300, 9, false);
     int before = entries_with(at("cache/shards"), "lock");
     assert_runs(program_run("train", "--tokenizer", at("bpe"), "--data", at("alone.txt"), TINY, "--steps",
@@ -269,7 +259,6 @@ static void without_cache(void **state) {
 
 /* When several runs need the same text at once, one prepares it for all. */
 static void at_once(void **state) {
-    (void)state;
     enum { RUNS = 4 };
     pid_t child[RUNS];
     put_sentences("shared.txt", 20000, 5, false);
@@ -294,7 +283,6 @@ static void at_once(void **state) {
 }
 
 static void bert(void **state) {
-    (void)state;
     Ran ran =
         program_run("train", "--model", "bert-tiny", "--tokenizer", at("bert"), "--data", at("text.txt"),
                     "--documents", "line", SHAPE, "--steps", "3", "--out", at("bert-run"), "--json");
@@ -309,7 +297,6 @@ static void bert(void **state) {
 
 /* Mismatched data, tokenizers and checkpoints. */
 static void refusals(void **state) {
-    (void)state;
     assert_runs(program_run("train", "--tokenizer", at("bpe"), "--data", at("text.txt"), TINY, "--steps", "1",
                             "--out", at("mine"), "--quiet", "--json"));
     assert_runs(program_run("prepare", "--tokenizer", at("other"), "--data", at("text.txt"), "--out",
@@ -362,7 +349,6 @@ static void refusals(void **state) {
 
 /* Models with different tokenizers are compared per byte of text; other losses per token are not. */
 static void compared(void **state) {
-    (void)state;
     Ran ran = program_run("eval", at("mine"), at("val.txt"), "--against", at("byte-run"), "--quiet");
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "bits per byte               bytes/s\n");
@@ -375,7 +361,6 @@ static void compared(void **state) {
 }
 
 static void described(void **state) {
-    (void)state;
     Ran ran = program_run("info", at("bpe"), "--json");
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "\"kind\": \"tokenizer\"");

@@ -305,7 +305,6 @@ static void reads_a_pipe(void **state) {
 
 /* The built-in byte tokenizer has no files. */
 static void bytes_are_a_tokenizer(void **state) {
-    (void)state;
     Ran ran = program_run("tokenizer", "encode", "--tokenizer", "bytes", "--text", "Az");
     assert_string_equal(ran.out, "65 122\n");
     ran_done(&ran);
@@ -354,7 +353,6 @@ static void wrong_usage(void **state) {
 }
 
 static void command_names(void **state) {
-    (void)state;
     Ran ran = program_run_to(NULL, (const char *const[]){"tokenizer", NULL});
     assert_int_equal(ran.code, 2);
     assert_string_equal(ran.out, "");

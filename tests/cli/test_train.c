@@ -22,7 +22,6 @@ static int make_corpus(void **state) {
 }
 
 static int remove_files(void **state) {
-    (void)state;
     unlink(corpus);
     Status status = dir_remove(run_dir);
     status_free(status);
@@ -59,14 +58,12 @@ static double last_loss(const char *option, const char *value) {
 
 /* The warm-up is a number of steps or a fraction of them, rounded up. */
 static void warmup_ratio(void **state) {
-    (void)state;
     double six = last_loss("--warmup", "6");
     assert_true(last_loss("--warmup-ratio", "0.7") == six);
     assert_true(last_loss("--warmup-ratio", "0.25") != six);
 }
 
 static void json_summary(void **state) {
-    (void)state;
     Ran ran = program_run(SMALL, "--steps", "4", "--json");
     assert_int_equal(ran.code, 0);
     json_t *json = object_of(&ran);
@@ -79,7 +76,6 @@ static void json_summary(void **state) {
 }
 
 static void prints_a_summary(void **state) {
-    (void)state;
     Ran ran = program_run(SMALL, "--steps", "2", "--quiet");
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "2 steps in ");
@@ -90,7 +86,6 @@ static void prints_a_summary(void **state) {
 
 /* --quiet hides progress, not warnings. */
 static void warns_quietly(void **state) {
-    (void)state;
     char file[128];
     snprintf(file, sizeof file, "%s.json", run_dir);
     assert_ok(file_replace(file, "{\"warmup\": 500}", 15));
@@ -105,7 +100,6 @@ static void warns_quietly(void **state) {
 /* Ctrl-C: the current step is completed, a checkpoint saved, the result printed, and --resume continues from
  * it. */
 static void stopped_and_resumed(void **state) {
-    (void)state;
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -147,7 +141,6 @@ static void stopped_and_resumed(void **state) {
 
 /* The run directory is moved while the run writes to it: the next checkpoint creates a complete one. */
 static void moved_directory(void **state) {
-    (void)state;
     char dir[96], path[160], moved[128], err[128], *said = NULL;
     struct stat st;
     int code;
@@ -187,7 +180,6 @@ static void moved_directory(void **state) {
 /* A run that is resumed before its first checkpoint says so. A resumed run with another schedule says what
  * the learning rate becomes and why; one that is shorter than what is already done is refused. */
 static void resumed_with_other_steps(void **state) {
-    (void)state;
     char dir[128];
     snprintf(dir, sizeof dir, "%s/schedule", run_dir);
     Ran ran = program_run(SMALL, "--steps", "10", "--warmup", "0", "--schedule", "linear", "--lr", "1e-3",
@@ -214,7 +206,6 @@ static void resumed_with_other_steps(void **state) {
 /* A resumed run of another model, of other data or with other samples is refused, and the message names the
  * option to drop. */
 static void resumed_as_another(void **state) {
-    (void)state;
     static const struct {
         const char *option, *value, *expected;
     } cases[] = {
@@ -242,7 +233,6 @@ static void resumed_as_another(void **state) {
 
 /* A warm-up longer than the run is capped if a file sets it, since the file may be meant for longer runs. */
 static void long_warmup(void **state) {
-    (void)state;
     char file[128];
     snprintf(file, sizeof file, "%s.json", run_dir);
     assert_ok(file_replace(file, "{\"warmup\": 500}", 15));
@@ -257,7 +247,6 @@ static void long_warmup(void **state) {
 
 /* Without --model and --config, a CPU gets smaller defaults, which are printed and recorded. Options win. */
 static void defaults_for_a_cpu(void **state) {
-    (void)state;
 #define UNNAMED                                                                                              \
     "train", corpus, "--layers", "1", "--hidden", "16", "--heads", "2", "--batch", "1", "--threads", "1"
     char dir[96], path[128];
@@ -291,7 +280,6 @@ static void defaults_for_a_cpu(void **state) {
 /* The run directory alone is enough to resume: settings, data and, if what --model named is gone, the
  * model. */
 static void resumed_by_directory(void **state) {
-    (void)state;
     char first[128], second[128], model[256];
     snprintf(first, sizeof first, "%s/first", run_dir);
     snprintf(second, sizeof second, "%s/second", run_dir);
@@ -339,7 +327,6 @@ static void resumed_by_directory(void **state) {
 /* One command line, repeated as batch systems do: it starts in a directory that has nothing but a first save
  * cut short, continues, and does nothing to a run that is complete. */
 static void resumed_automatically(void **state) {
-    (void)state;
     char dir[96], part[160], path[128], *before = NULL, *after = NULL;
     size_t size, size_after;
     snprintf(dir, sizeof dir, "%s-auto/below", run_dir);
@@ -387,7 +374,6 @@ static void resumed_automatically(void **state) {
 }
 
 static void evaluated(void **state) {
-    (void)state;
     Ran ran = program_run("eval", "--model", run_dir, "--data", corpus, "--json", "--threads", "1");
     assert_int_equal(ran.code, 0);
     json_t *json = object_of(&ran);
@@ -399,7 +385,6 @@ static void evaluated(void **state) {
 }
 
 static void bench_table(void **state) {
-    (void)state;
     Ran people =
         program_run("bench", "--model", "bert-tiny", "--layers", "1", "--hidden", "16", "--heads", "2",
                     "--seq", "16", "--vocab", "200", "--batch", "2", "--steps", "1", "--threads", "1");
@@ -414,7 +399,6 @@ static void bench_table(void **state) {
 
 /* A trace of the requested steps, including an evaluation and a checkpoint among them. */
 static void traced(void **state) {
-    (void)state;
     char dir[128], path[160];
     snprintf(dir, sizeof dir, "%s/traced", run_dir);
     snprintf(path, sizeof path, "%s/trace.json", dir);
@@ -449,7 +433,6 @@ static void traced(void **state) {
 /* A run says which optimizer and groups it uses, config.json has them, and another optimizer cannot resume
  * it. */
 static void other_optimizer(void **state) {
-    (void)state;
     char dir[96], path[128];
     snprintf(dir, sizeof dir, "%s-muon", run_dir);
     snprintf(path, sizeof path, "%s/config.json", dir);
@@ -485,7 +468,6 @@ static void other_optimizer(void **state) {
 
 /* A run says how many parameters it trains; config.json has the patterns, and other ones cannot resume it. */
 static void frozen(void **state) {
-    (void)state;
     char dir[96], from[160], to[128];
     snprintf(dir, sizeof dir, "%s-frozen", run_dir);
     Ran ran = program_run(SMALL, "--steps", "4", "--freeze", "*", "--freeze", "!layer.0.mlp", "--out", dir);

@@ -48,7 +48,6 @@ static Ran run_command(const char *command) {
 
 /* The session in the README can follow the demo, whose directories then exist. */
 static void session_follows_the_demo(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *demo = NULL, *readme = NULL;
     size_t size = 0;
     assert_ok(file_read(WEFT_SOURCE_DIR "/scripts/demo", 1 << 20, &demo, &size));
@@ -107,7 +106,6 @@ static void check(Transcript *of) {
 }
 
 static void transcript_is_true(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Transcript first = {WEFT_SOURCE_DIR "/docs/getting-started.md", "## The first ten commands", NULL, 0, 0};
     check(&first);
@@ -117,7 +115,6 @@ static void transcript_is_true(void **state) {
 
 /* The examples for built-in clusters, whose figures are the same on every machine; sweeps take long. */
 static void plans_are_true(void **state) {
-    (void)state;
     static const char *const parts[] = {"--cluster dgx2-v100", "--search --model gpt2 --layers 72",
                                         "--ranks 16384"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -129,7 +126,6 @@ static void plans_are_true(void **state) {
 
 /* The comparison itself can fail. */
 static void lines_are_compared(void **state) {
-    (void)state;
     static const char text[] = "loss 5.1 to 2.2\nstep 10\n";
     assert_true(prints(text, "loss 5... to ..."));
     assert_true(prints(text, "...2.2"));

@@ -40,7 +40,6 @@ static void assert_passes(const json_t *result) {
 }
 
 static void one_rank(void **state) {
-    (void)state;
     Ran ran = program_run("verify", "--json");
     assert_int_equal(ran.code, 0);
     CLEANUP(json_decrefp) json_t *result = result_of(&ran);
@@ -51,7 +50,6 @@ static void one_rank(void **state) {
 }
 
 static void several_ranks(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     Ran ran = program_run("verify", "--ranks", "2", "--json");
     assert_int_equal(ran.code, 0);
@@ -84,7 +82,6 @@ static int failures_on(const json_t *result, const char *check, int rank) {
 
 /* It is named for what it computes alone, and in layouts, with the smallest one of the same ranks. */
 static void damaged_rank_is_named(void **state) {
-    (void)state;
     char page[] = "/tmp/weft-verify-XXXXXX";
     if (!mpi_built()) skip();
     int file = mkstemp(page);
@@ -119,7 +116,6 @@ static void damaged_rank_is_named(void **state) {
 
 /* Its page cannot be written, which a minute later is no reason to keep the result back. */
 static void result_survives_its_page(void **state) {
-    (void)state;
     Ran ran = program_run("verify", "--time", "1", "--json", "--html", "/proc/verify.html");
     assert_int_equal(ran.code, 1);
     CLEANUP(json_decrefp) json_t *result = result_of(&ran);
@@ -130,7 +126,6 @@ static void result_survives_its_page(void **state) {
 }
 
 static void wrong_options_are_refused(void **state) {
-    (void)state;
     Ran ran = program_run("verify", "--html", "/tmp");
     assert_int_equal(ran.code, 2);
     assert_non_null(strstr(ran.err, "--html /tmp is a directory"));

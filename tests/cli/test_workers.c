@@ -23,7 +23,6 @@ static int make_corpus(void **state) {
 }
 
 static int remove_files(void **state) {
-    (void)state;
     Status status = dir_remove(root);
     status_free(status);
     return status != OK;
@@ -61,7 +60,6 @@ static json_t *checksums_of(int step) {
 
 /* After step 4, the second fragment is being exchanged. */
 static void resumed(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     json_t *first = summary_of(program_run(SMALL, "--steps", "9", "--ranks", "2", "--sync-every", "4",
                                            "--sync-fragments", "2", "--sync-overlap", "1"));
@@ -88,7 +86,6 @@ static void resumed(void **state) {
 
 /* Continues the run above with other workers. */
 static void other_workers(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     assert_refused(2, "resume it with --sync-every 4 --sync-fragments 2 --sync-overlap 1", "train", "--out",
                    run_dir, "--resume-from", "4", "--sync-fragments", "1", "--quiet");
@@ -118,7 +115,6 @@ static void other_workers(void **state) {
 /* What int8 has not sent yet is saved: of changes of the weights in a worker's own weights, of gradients
  * separately. */
 static void resumed_int8(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     /* The head of llama-1m has no parameters of its own. */
     static const char *const options[][5] = {{"--sync-every", "2", "--sync-dtype", "int8", "gpt2-tiny"},
@@ -147,7 +143,6 @@ static double sent_by(const json_t *summary) {
 
 /* Each step of the warm-up synchronizes, and the last step of the run. */
 static void synchronizes_in_warmup(void **state) {
-    (void)state;
     if (!mpi_built()) skip();
     snprintf(run_dir, sizeof run_dir, "%s/warmup", root);
     json_t *warmed = summary_of(program_run(SMALL, "--steps", "4", "--ranks", "2", "--sync-every", "100",

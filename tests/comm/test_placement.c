@@ -112,7 +112,6 @@ static void check_memory(Placement *const *all, int size) {
 }
 
 static void test_every_placement(void **state) {
-    (void)state;
     for (int size = 2; size <= MOST; size++) {
         int node[MOST] = {0}, count = 0;
         do {
@@ -138,7 +137,6 @@ static void test_every_placement(void **state) {
 /* Nodes of 1, 2, 4 ... adjacent ranks send one partial sum, so an all-reduce of n bytes on N nodes takes
  * 2n(N-1)/N from each. */
 static void test_usual_clusters(void **state) {
-    (void)state;
     static const int clusters[][2] = {{2, 1}, {2, 2}, {3, 2}, {2, 4}, {5, 4}, {16, 8}};
     for (size_t i = 0; i < sizeof clusters / sizeof *clusters; i++) {
         int nodes = clusters[i][0], each = clusters[i][1], size = nodes * each, node[128];
@@ -157,7 +155,6 @@ static void test_usual_clusters(void **state) {
 
 /* Where memory cannot be shared, every rank is a domain; bytes still count as sent within the node. */
 static void test_single_ranks(void **state) {
-    (void)state;
     CLEANUP(placement_freep) Placement *p = NULL;
     const int node[] = {0, 0, 1, 1}, domain[] = {0, 1, 2, 3};
     assert_ok(placement_new(&p, 2, 4, node, domain));

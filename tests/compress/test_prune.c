@@ -118,7 +118,6 @@ static void assert_pruned(const Kit *kit, double amount, bool per_matrix) {
 }
 
 static void prunes_smallest_weights(void **state) {
-    (void)state;
     static const double amounts[] = {0.001, 0.37, 0.5, 0.9, 0.999};
     for (int family = 0; family < 2; family++)
         for (int mode = 0; mode < 2; mode++) {
@@ -138,7 +137,6 @@ static void prunes_smallest_weights(void **state) {
 
 /* Heads that share a key-value head are removed together, and both halves of a gated MLP. */
 static void prunes_groups(void **state) {
-    (void)state;
     CLEANUP(kit_done) Kit kit = kit_new(&family_llama);
     CLEANUP(model_freep) Model *model = NULL;
     CLEANUP(store_freep) Store *fewer = NULL;
@@ -175,7 +173,6 @@ static void prunes_groups(void **state) {
 
 /* With equal magnitudes, exactly the requested number of weights is pruned, the first ones. */
 static void prunes_ties_in_order(void **state) {
-    (void)state;
     CLEANUP(kit_done) Kit kit = kit_new(&family_gpt2);
     Tensor up = find(kit.params, 1, "mlp.up.weight");
     for (int64_t i = 0; i < tensor_count(up); i++) tensor_f32(up)[i] = i % 2 ? 0.25f : -0.25f;
@@ -185,7 +182,6 @@ static void prunes_ties_in_order(void **state) {
 }
 
 static void kept_rows(void **state) {
-    (void)state;
     assert_int_equal(prune_rows_kept(3072, 0.5, 8), 1536);
     assert_int_equal(prune_rows_kept(20, 0.5, 8), 16);
     assert_int_equal(prune_rows_kept(20, 0.99, 8), 8);
@@ -196,7 +192,6 @@ static void kept_rows(void **state) {
 
 /* Rows are made small or large on purpose, so the right choice is known. */
 static void prunes_least_important_rows(void **state) {
-    (void)state;
     for (int family = 0; family < 2; family++) {
         CLEANUP(kit_done) Kit kit = kit_new(family ? &family_bert : &family_gpt2);
         CLEANUP(model_freep) Model *model = NULL;
@@ -270,7 +265,6 @@ static double largest_difference(const float *a, const float *b, int64_t count) 
 
 /* Compares through a saved and reloaded checkpoint, as a user would. */
 static void pruned_equals_zeroed(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-test-XXXXXX", out[64];
     assert_non_null(mkdtemp(dir));
     snprintf(out, sizeof out, "%s/out", dir);
@@ -301,7 +295,6 @@ static void pruned_equals_zeroed(void **state) {
 /* Removing heads equals zeroing their output weights, and config.json records the
  * removal. */
 static void pruned_heads_equal_zeroed(void **state) {
-    (void)state;
     for (int64_t kept = 1; kept <= 2; kept++) {
         char dir[] = "/tmp/weft-test-XXXXXX", out[64], from[256];
         assert_non_null(mkdtemp(dir));
@@ -354,7 +347,6 @@ static double square(double x) {
 
 /* Scores of one neuron, one head and one output row, written out from their definitions. */
 static void scores_by_hand(void **state) {
-    (void)state;
     enum { NEURON = 7, HEAD = 1, ROW = 4, D = HIDDEN / 3, LAYER = 1 };
     CLEANUP(kit_done) Kit kit = kit_new(&family_gpt2);
     CLEANUP(store_freep) Store *grads = gradients_new_for(&kit);
@@ -409,7 +401,6 @@ static void scores_by_hand(void **state) {
 
 /* By gradient, the smallest |w x g| goes first, whatever the magnitudes are. */
 static void prunes_weights_by_gradient(void **state) {
-    (void)state;
     CLEANUP(kit_done) Kit kit = kit_new(&family_gpt2);
     CLEANUP(store_freep) Store *grads = gradients_new_for(&kit);
     double largest_gone = 0, smallest_kept = INFINITY;
@@ -437,7 +428,6 @@ static void prunes_weights_by_gradient(void **state) {
 /* Rows of all matrices: removed where the shape allows, zeroed in out and down, biases kept. The rows of
  * smallest norm go. */
 static void zeroes_output_rows(void **state) {
-    (void)state;
     CLEANUP(kit_done) Kit kit = kit_new(&family_gpt2);
     PruneRank l2 = {.score = PRUNE_L2};
     for (int layer = 0; layer < LAYERS; layer++) {
@@ -460,7 +450,6 @@ static void zeroes_output_rows(void **state) {
 /* All rows at once, with every score: the smaller model computes what a model of the original shape does
  * whose removed neurons and heads are masked. */
 static void all_rows_equal_masked(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-test-XXXXXX", out[64];
     assert_non_null(mkdtemp(dir));
     for (int which = 0; which < 3; which++) {

@@ -83,7 +83,6 @@ static void test_written(void **state) {
 }
 
 static void count_pairs(void **state) {
-    (void)state;
     const char *paths[] = {CORNELL "/movie_lines.first669.txt", CORNELL "/movie_conversations.txt.gz"};
     if (!path_exists(paths[0]) || !path_exists(paths[1])) skip();
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;

@@ -480,7 +480,6 @@ static bool is_hex(const char *text, size_t count) {
 
 /* Models are pinned to a revision and complete, checksums are SHA-256, and a total is known or estimated. */
 static void test_sets(void **state) {
-    (void)state;
     size_t count;
     const FetchSet *sets = fetch_sets(&count), *found;
     for (size_t i = 0; i < count; i++) {
@@ -511,7 +510,6 @@ static void test_sets(void **state) {
 #include <curl/curl.h>
 
 static void test_constants(void **state) {
-    (void)state;
     static const int pairs[][2] = {
         {CURL_WRITE_DATA, CURLOPT_WRITEDATA},
         {CURL_SET_URL, CURLOPT_URL},
@@ -561,7 +559,6 @@ static void test_constants(void **state) {
 }
 #else
 static void test_constants(void **state) {
-    (void)state;
     skip();
 }
 #endif

@@ -178,7 +178,6 @@ static void test_json_lines(void **state) {
 }
 
 static void test_builtin_corpus(void **state) {
-    (void)state;
     const char *paths[] = {"self"};
     ReaderSpec spec = {.paths = paths, .path_count = 1};
     CLEANUP(gathered_done) Gathered found = {0};

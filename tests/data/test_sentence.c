@@ -148,7 +148,6 @@ static void show(const char *text, char *out) {
 }
 
 static void test_cases(void **state) {
-    (void)state;
     int wrong = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[512], found[640];
@@ -176,7 +175,6 @@ static void check_text(const char *text, size_t size, int64_t *sentences) {
 }
 
 static void test_last_end(void **state) {
-    (void)state;
     const char *text = "It began. It went on and on. Then it";
     assert_int_equal(sentence_last_end(text, strlen(text)), strlen("It began. It went on and on."));
     assert_int_equal(sentence_last_end(text, strlen("It began.")), strlen("It began."));
@@ -189,7 +187,6 @@ static void test_last_end(void **state) {
 
 /* 35 long articles: sentence lengths are plausible. */
 static void test_wikipedia(void **state) {
-    (void)state;
     if (!path_exists(WIKIPEDIA)) skip();
     CLEANUP(source_done) Source source = {0};
     CLEANUP(json_text_done) JsonText text = {0};

@@ -129,7 +129,6 @@ static void inspects_json(void **state) {
 }
 
 static void accepts_text(void **state) {
-    (void)state;
     static const char *const texts[] = {"",
                                         "a",
                                         "BZh is not bzip2",

@@ -41,7 +41,6 @@ static void assert_feature(const SquadFeatures *features, size_t index, const js
 }
 
 static void sequences_match_transformers(void **state) {
-    (void)state;
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(json_decrefp) json_t *cases = NULL;
@@ -80,7 +79,6 @@ static void count_same(const SquadSet *set, const SquadFeatures *features, size_
 }
 
 static void answers_are_recovered(void **state) {
-    (void)state;
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(squad_features_done) SquadFeatures features = {0};
@@ -96,7 +94,6 @@ static void answers_are_recovered(void **state) {
 /* The real files: as many windows as in transformers, and almost all answers are recovered. The others start
  * or end inside a token, like "six" in "sixth". */
 static void real_answers_are_recovered(void **state) {
-    (void)state;
     static const struct {
         const char *path;
         size_t questions, features, with, same;
@@ -125,7 +122,6 @@ static void real_answers_are_recovered(void **state) {
 
 /* With byte tokens, an answer may start inside what other tokenizers treat as a word. */
 static void byte_tokens_work(void **state) {
-    (void)state;
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(squad_features_done) SquadFeatures features = {0};
@@ -168,7 +164,6 @@ static void assert_found(const char *json, int32_t first, int32_t last, int64_t 
 }
 
 static void misplaced_answers_are_found_and_counted(void **state) {
-    (void)state;
     assert_found(QUESTION("tea and a cup of tea", "tea", "0"), 0, 0, 0, 0);
     assert_found(QUESTION("tea and a cup of tea", "tea", "17"), 5, 5, 0, 0);
     assert_found(QUESTION("tea and a cup of tea", "tea", "15"), 5, 5, 1, 0);
@@ -209,7 +204,6 @@ static void lost_answers_are_skipped_and_reported(void **state) {
 }
 
 static void long_questions_and_empty_contexts_fit(void **state) {
-    (void)state;
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     SquadSpec spec = {.seq = 8};
@@ -237,7 +231,6 @@ static void long_questions_and_empty_contexts_fit(void **state) {
 /* "context <sep> question <cls>": labels, the position for "no answer" and the space for the context follow
  * the tokenizer's post-processor. */
 static void sequences_follow_the_post_processor(void **state) {
-    (void)state;
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(token_template_done) TokenTemplate one = {0};
@@ -288,7 +281,6 @@ static SquadText piece(SquadText context, const SquadChoice *choice) {
 
 /* Scores for one window, "[CLS] which tea [SEP] context [SEP]". */
 static void scores_become_answers(void **state) {
-    (void)state;
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(squad_scores_done) SquadScores scores = {0};

@@ -41,7 +41,6 @@ static void assert_score(const SquadSet *set, const json_t *answers, const json_
 }
 
 static void each_answer_matches_the_official_script(void **state) {
-    (void)state;
     CLEANUP(json_decrefp) json_t *answers = golden("score_predictions.json");
     CLEANUP(json_decrefp) json_t *expected = golden("score_expected.json");
     CLEANUP(squad_set_done) SquadSet set = {0};
@@ -67,7 +66,6 @@ static void each_answer_matches_the_official_script(void **state) {
 }
 
 static void scores_match_the_official_script(void **state) {
-    (void)state;
     CLEANUP(json_decrefp) json_t *answers = golden("score_predictions.json");
     CLEANUP(json_decrefp) json_t *odds = golden("score_na_prob.json");
     CLEANUP(json_decrefp) json_t *expected = golden("score_expected.json");
@@ -116,7 +114,6 @@ static void refuses_invalid_predictions(void **state) {
 
 /* The scores that were published with these predictions. */
 static void published_predictions_match_published_scores(void **state) {
-    (void)state;
     if (!path_exists(REAL "dev-v2.0.json.gz")) skip();
     Ran ran = program_run("eval", "--task", "squad", "--data", REAL "dev-v2.0.json.gz", "--predictions",
                           REAL "predictions-bert-googleai.json.gz", "--json");

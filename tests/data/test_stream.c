@@ -202,7 +202,6 @@ static void test_huge_file(void **state) {
 }
 
 static void test_shakespeare(void **state) {
-    (void)state;
     const char *paths[] = {WEFT_SOURCE_DIR
                            "/../shared/data/reference/tokenizers/tinyshakespeare.gpt2.u16le.bin"};
     if (!path_exists(paths[0])) skip();
@@ -217,7 +216,6 @@ static void test_shakespeare(void **state) {
 }
 
 static void test_builtin_corpus(void **state) {
-    (void)state;
     const char *paths[] = {"self"};
     DataSpec spec = {
         .paths = paths, .path_count = 1, .seq = 64, .vocab = 257, .special = {-1, -1, -1, -1, -1, -1}};
@@ -250,7 +248,6 @@ static void test_builtin_corpus(void **state) {
 
 /* The built-in corpus contains this file, complete. */
 static void test_builtin_corpus_is_the_source(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *own = NULL;
     size_t size = 0;
     assert_ok(file_read(__FILE__, 1 << 20, &own, &size));

@@ -117,7 +117,6 @@ static void test_stream(void **state) {
 }
 
 static void test_threads(void **state) {
-    (void)state;
     Device *device = NULL;
     setenv("OMP_NUM_THREADS", "3", 1);
     assert_ok(device_new_cpu(&device, 0));
@@ -158,7 +157,6 @@ static HostMemory memory_with(const FakeFile *files) {
     { "proc/meminfo", "MemTotal: 900 kB\nMemAvailable:  700 kB\nSwapTotal: 0 kB\nSwapFree: 100 kB\n" }
 
 static void test_host_memory(void **state) {
-    (void)state;
     const size_t all = 800 * 1024;
     assert_int_equal(memory_with((FakeFile[]){{0}}).host, 0);
     assert_int_equal(memory_with((FakeFile[]){MEMINFO, {0}}).host, all);
@@ -202,7 +200,6 @@ static void test_host_memory(void **state) {
 }
 
 static void test_address_space(void **state) {
-    (void)state;
     struct rlimit before, small;
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
     if (before.rlim_cur != RLIM_INFINITY) skip();
@@ -243,7 +240,6 @@ static void counted_task(const void *context, int64_t task, int thread) {
 /* Every task runs once, whichever threads are awake, and pool_run returns only when all are complete. A job
  * within a task runs on its thread. */
 static void test_pool(void **state) {
-    (void)state;
     Pool *pool = NULL;
     assert_ok(pool_new(&pool, POOL_THREADS));
     atomic_int runs[POOL_TASKS] = {0};
@@ -329,7 +325,6 @@ static void check_left(int threads) {
 }
 
 static void test_pool_left(void **state) {
-    (void)state;
     check_left(1);
     check_left(2);
     check_left(POOL_THREADS);

@@ -60,7 +60,6 @@ static void write_ids(char *text, const int32_t *ids, int64_t count) {
 }
 
 static void greedy_equals_golden(void **state) {
-    (void)state;
     static const char *const settings[] = {"--greedy", "--temperature 0 --kernels ref", "--greedy --batch 3"};
     for (int s = 0; s < 3; s++) {
         Golden golden;
@@ -93,7 +92,6 @@ static void greedy_equals_golden(void **state) {
 /* A single sample prints the same text whether it is streamed or printed at the end, and the same as in
  * JSON. */
 static void streams_the_same_text(void **state) {
-    (void)state;
     Output streamed, whole;
     weft(&streamed, "--model gpt2-generate --prompt 'a text: ' --seed 5 --max-tokens 40");
     weft(&whole, "--model gpt2-generate --prompt 'a text: ' --seed 5 --max-tokens 40 --no-stream");
@@ -114,7 +112,6 @@ static const json_t *ids_of(const json_t *json, size_t index) {
 }
 
 static void samples_do_not_depend_on_their_number(void **state) {
-    (void)state;
     json_t *few = weft_json("--model gpt2-generate --prompt x --prompt y --samples 2 --max-tokens 20");
     json_t *many = weft_json("--model gpt2-generate --prompt x --prompt y --samples 3 --max-tokens 20");
     for (size_t i = 0; i < 4; i++)
@@ -135,7 +132,6 @@ static void samples_do_not_depend_on_their_number(void **state) {
 }
 
 static void prompt_sources(void **state) {
-    (void)state;
     json_t *line = weft_json("--model gpt2-generate --greedy --max-tokens 9 --prompt 'ab c' --prompt -x");
     json_t *ids = weft_json("--model gpt2-generate --greedy --max-tokens 9 --prompt-ids 97,98,32,99 "
                             "--prompt-ids '45, 120'");
@@ -162,7 +158,6 @@ static void prompt_sources(void **state) {
 /* The default is 128 tokens, and the context of 64 does not limit them. A prompt that exceeds it is
  * shortened, with a warning. */
 static void lengths_past_the_context(void **state) {
-    (void)state;
     json_t *json = weft_json("--model gpt2-generate --ignore-end --prompt abcd --prompt x");
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(json_array_size(json_object_get(sample_of(json, i), "new_ids")), 128);
@@ -182,7 +177,6 @@ static void lengths_past_the_context(void **state) {
 }
 
 static void unknown_vocabularies_print_ids(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2", &golden);
     Output output;
@@ -201,7 +195,6 @@ static void unknown_vocabularies_print_ids(void **state) {
 }
 
 static void refuses_bad_input(void **state) {
-    (void)state;
     assert_refused("--model absent --prompt x", 1, "absent: no such directory");
     assert_refused("--model bert-mlm --prompt-ids 1", 1, "BERT");
     assert_refused("--model gpt2-both-ways --prompt-ids 1", 1, "attends in both directions");
@@ -218,7 +211,6 @@ static void refuses_bad_input(void **state) {
 }
 
 static void closed_pipe_stops_it(void **state) {
-    (void)state;
     Output output;
     weft(&output, "--model gpt2-generate --prompt x >/dev/full");
     assert_int_equal(output.code, 1);

@@ -22,7 +22,6 @@ static void assert_golden(const Golden *golden, const Generated *generated, int 
 }
 
 static void greedy_alone(void **state) {
-    (void)state;
     for (int c = 0; c < 2 * GOLDEN_CASES; c++) {
         Golden golden;
         golden_read(golden_cases[c / 2], &golden);
@@ -40,7 +39,6 @@ static void greedy_alone(void **state) {
 }
 
 static void greedy_batched(void **state) {
-    (void)state;
     static const int64_t batches[] = {0, 2, 3}, chunks[] = {0, 1, 3, 5};
     for (int c = 0; c < 2 * GOLDEN_CASES; c++) {
         Golden golden;
@@ -62,7 +60,6 @@ static void greedy_batched(void **state) {
 
 /* A prompt that occurs twice is prefilled once; the samples must still belong to the right prompts. */
 static void equal_prompts(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine("gpt2-generate", "cpu");
@@ -96,7 +93,6 @@ static int64_t first_index(const int32_t *tokens, int64_t count, int32_t token) 
 /* Whatever the end token is, each sequence stops after its first occurrence and the others are not
  * affected. */
 static void stops_at_the_end_token(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine("gpt2-generate", "cpu");
@@ -121,7 +117,6 @@ static void stops_at_the_end_token(void **state) {
 
 /* With several end tokens, the first occurrence of any of them ends a sequence. */
 static void stops_at_any_end_token(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine("gpt2-generate", "cpu");
@@ -166,7 +161,6 @@ static Status see(void *context, int64_t prompt, int32_t token, bool *ret_stop) 
 }
 
 static void streams_tokens(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine("gpt2-generate", "cpu");
@@ -190,7 +184,6 @@ static void streams_tokens(void **state) {
 
 /* The sink may stop each sequence at any token, and the others are not affected. */
 static void stops_on_request(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine("gpt2-generate", "cpu");
@@ -230,7 +223,6 @@ static bool same_samples(const Generated *a, const Generated *b) {
 }
 
 static void samples_depend_on_the_seed(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine("gpt2-generate", "cpu");
@@ -263,7 +255,6 @@ static const float *recompute(Session *session, const int32_t *ids, int64_t coun
 }
 
 static void continues_past_the_context(void **state) {
-    (void)state;
     static const int64_t shifts[] = {16, 1, 5, POSITIONS};
     Golden golden;
     golden_read("gpt2-generate", &golden);
@@ -299,7 +290,6 @@ static void continues_past_the_context(void **state) {
 
 /* The window depends on the number of tokens only: neither the batch nor the end of the prompt matters. */
 static void the_window_ignores_where_the_prompt_ended(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine("gpt2-generate", "cpu");
@@ -329,7 +319,6 @@ static void the_window_ignores_where_the_prompt_ended(void **state) {
 
 /* Beam search over recomputed windows, without a cache. */
 static void beams_past_the_context(void **state) {
-    (void)state;
     enum { BEAMS = 3, NEW = 90 };
     Golden golden;
     golden_read("gpt2-generate", &golden);
@@ -373,7 +362,6 @@ static void beams_past_the_context(void **state) {
 }
 
 static void refuses_bad_requests(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine("gpt2-generate", "cpu");
@@ -401,7 +389,6 @@ static void refuses_bad_requests(void **state) {
 }
 
 static void refuses_bad_models(void **state) {
-    (void)state;
     char path[512];
     Engine *engine = NULL;
     EngineOptions options = {0};
@@ -416,7 +403,6 @@ static void refuses_bad_models(void **state) {
 }
 
 static void nan_weights(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2", &golden);
     Engine *engine = golden_engine("gpt2", "cpu");
@@ -479,7 +465,6 @@ static void assert_same_ahead(Engine *engine, GenerateSpec spec, int64_t stop, c
 
 /* End tokens, stops, windows that move, and batches of all sizes. */
 static void running_ahead_changes_nothing(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine_on_device("gpt2-generate");
@@ -504,7 +489,6 @@ static void running_ahead_changes_nothing(void **state) {
 
 /* Logits become NaN in the middle, at the same position of each sequence. */
 static void reports_nan_while_running_ahead(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine_on_device("gpt2-generate");
@@ -531,7 +515,6 @@ static void reports_nan_while_running_ahead(void **state) {
 
 /* A chunked prompt needs less memory than an unchunked one, and all of it is freed. */
 static void chunks_bound_memory(void **state) {
-    (void)state;
     size_t peak[2];
     for (int i = 0; i < 2; i++) {
         Engine *engine = golden_engine("gpt2-generate", "cpu");

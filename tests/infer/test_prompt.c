@@ -32,7 +32,6 @@ static void encoding_done(Encoding *encoding) {
 }
 
 static void text_and_ids(void **state) {
-    (void)state;
     Encoding encoding = encoding_new();
     PromptList list = {0};
     assert_ok(prompt_list_add_text(&list, encoding.encoder, "a\xFF", 2));
@@ -55,7 +54,6 @@ static void text_and_ids(void **state) {
 
 /* Text prompts have the special tokens of the post-processor. */
 static void special_tokens(void **state) {
-    (void)state;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(encoder_freep) Encoder *encoder = NULL;
     PromptList list = {0};
@@ -75,7 +73,6 @@ static void special_tokens(void **state) {
 
 /* A sequence's number does not change with more samples or more prompts after it. */
 static void sequence_numbers_are_stable(void **state) {
-    (void)state;
     uint64_t few[2][2], many[3][5];
     for (int64_t prompts = 2; prompts <= 3; prompts++) {
         int64_t samples = prompts == 2 ? 2 : 5;
@@ -92,7 +89,6 @@ static void sequence_numbers_are_stable(void **state) {
 }
 
 static void starts_without_a_prompt(void **state) {
-    (void)state;
     static const int64_t tokens[][3] = {
         {-1, 256, 256}, {3, 256, 3}, {50256, 4, 4}, {-1, -1, -1}, {50256, 50256, -1}};
     for (int i = 0; i < 5; i++) {
@@ -113,7 +109,6 @@ static void starts_without_a_prompt(void **state) {
 
 /* If the model has no end token, an empty prompt starts from the tokenizer's. */
 static void starts_from_the_tokenizers_end(void **state) {
-    (void)state;
     Encoding encoding = encoding_new();
     ModelConfig config = {.vocab = 257, .bos_token = -1, .eos_token = 50256};
     PromptList list = {0};
@@ -135,7 +130,6 @@ static PromptList lines_of(Encoder *encoder, const char *name, const char *text,
 
 /* Each line is a prompt, empty ones included. A final newline does not start another one. */
 static void lines_of_text(void **state) {
-    (void)state;
     static const char text[] = "ab\n\n{\"prompt\": 1}\r\nx\0y";
     static const int64_t counts[] = {2, 1, 13, 3};
     Encoding encoding = encoding_new();
@@ -154,7 +148,6 @@ static void lines_of_text(void **state) {
 }
 
 static void lines_of_json(void **state) {
-    (void)state;
     static const char text[] = "\"a\\nb\"\n[7, 0]\n{\"prompt\": \"c\", \"id\": 3}\n{\"prompt\": [1, 2, 3]}\n";
     static const int64_t counts[] = {3, 2, 1, 3};
     Encoding encoding = encoding_new();
@@ -172,7 +165,6 @@ static void lines_of_json(void **state) {
 }
 
 static void refuses_bad_lines(void **state) {
-    (void)state;
     static const struct {
         const char *text, *part;
     } bad[] = {
@@ -200,18 +192,15 @@ static void refuses_bad_lines(void **state) {
 }
 
 static int make_directory(void **state) {
-    (void)state;
     return mkdtemp(directory) ? 0 : -1;
 }
 
 static int remove_directory(void **state) {
-    (void)state;
     assert_ok(dir_remove(directory));
     return 0;
 }
 
 static void refuses_invalid_ids(void **state) {
-    (void)state;
     static const char *const bad[] = {"x",   "1,x", "1;2", "-1", "2147483648", "99999999999999999999",
                                       "1.5", ","};
     PromptList list = {0};

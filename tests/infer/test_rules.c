@@ -40,7 +40,6 @@ static LogitRules rules_of(const json_t *entry, TokenBias biases[BIASES]) {
 /* ---- filters ---- */
 
 static void probabilities_equal_golden(void **state) {
-    (void)state;
     json_t *cases = read_cases("filters.json");
     const json_t *entry;
     size_t at;
@@ -78,7 +77,6 @@ static void probabilities_equal_golden(void **state) {
 
 /* Each token's share of many draws is within five standard deviations of its probability. */
 static void draws_are_fair(void **state) {
-    (void)state;
     enum { DRAWS = 40000, VOCAB = 8 };
     const float scores[VOCAB] = {0.5f, -1, 2, 0, -INFINITY, 1, 1, -3};
     static const Sampling settings[] = {
@@ -172,7 +170,6 @@ static void assert_case(const json_t *entry, size_t at, const Generated *generat
 
 /* Greedy decoding with rules and beam search, in batches of all sizes. */
 static void tokens_equal_golden(void **state) {
-    (void)state;
     static const char *const kernels[] = {"cpu", "ref"};
     static const int64_t batches[] = {0, 1, 7};
     json_t *cases = read_cases("generation.json");
@@ -199,7 +196,6 @@ static void tokens_equal_golden(void **state) {
 
 /* Rules without effect leave greedy decoding unchanged, although they copy logits to the host. */
 static void neutral_rules_change_nothing(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine("gpt2-generate", "cpu");
@@ -233,7 +229,6 @@ static double log_probability(Session *session, const Sample *sample, int64_t vo
 /* With every type of KV cache, a beam's cache is that of its own tokens: scores are those of the sequence
  * when it is fed alone. */
 static void caches_follow_their_beams(void **state) {
-    (void)state;
     static const char *const caches[] = {"fp32", "bf16", "int8"};
     Golden golden;
     golden_read("gpt2-generate", &golden);
@@ -282,7 +277,6 @@ static Status take(void *context, int64_t prompt, int32_t token, bool *ret_stop)
 
 /* A candidate with a stop string is complete, like one with an end token. */
 static void stop_strings_end_beams(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine("gpt2-generate", "cpu");
@@ -316,7 +310,6 @@ static void stop_strings_end_beams(void **state) {
 /* ---- errors ---- */
 
 static void refuses_bad_settings(void **state) {
-    (void)state;
     const struct {
         LogitRules rules;
         const char *part;
@@ -343,7 +336,6 @@ static void refuses_bad_settings(void **state) {
 }
 
 static void reports_exhausted_vocabulary(void **state) {
-    (void)state;
     Golden golden;
     golden_read("gpt2", &golden);
     Engine *engine = golden_engine("gpt2", "cpu");

@@ -10,7 +10,6 @@
 enum { VOCAB_LIMIT = 512 };
 
 static void probabilities_equal_golden(void **state) {
-    (void)state;
     json_t *cases = NULL;
     const json_t *entry;
     size_t at;
@@ -50,7 +49,6 @@ static Sampler *sampler_of(double temperature, int64_t top_k, double top_p, int6
 
 /* Each token's share of many draws is within five standard deviations of its probability. */
 static void draws_are_fair(void **state) {
-    (void)state;
     const float scores[] = {0.5f, -1, 2, 0, -INFINITY, 1, 1, -3};
     static const double settings[][3] = {{1, 0, 1}, {0.7, 5, 1}, {1.5, 0, 0.8}, {2, 4, 0.9}};
     enum { DRAWS = 40000, VOCAB = 8 };
@@ -74,7 +72,6 @@ static void draws_are_fair(void **state) {
 }
 
 static void greedy_breaks_ties_by_lowest_id(void **state) {
-    (void)state;
     const float scores[] = {-1, 3, 2, 3, 3};
     Sampler *sampler = sampler_of(0, 2, 0.5, 5);
     int32_t token = -1;
@@ -96,7 +93,6 @@ static int kept(Sampler *sampler, const float *scores, int64_t vocab) {
 }
 
 static void filters_at_their_limits(void **state) {
-    (void)state;
     const float equal[] = {1, 1, 1, 1}, scores[] = {0, 1, 1, 3};
     assert_int_equal(kept(sampler_of(1, 2, 1, 4), equal, 4), 4); /* ties with the k-th largest are kept */
     assert_int_equal(kept(sampler_of(1, 2, 1, 4), scores, 4), 3);
@@ -109,7 +105,6 @@ static void filters_at_their_limits(void **state) {
 }
 
 static void draws_are_reproducible(void **state) {
-    (void)state;
     float scores[100], other[100];
     for (int i = 0; i < 100; i++) scores[i] = (float)(i % 7) * 0.3f, other[i] = (float)(i % 11);
     Sampler *a = sampler_of(1, 0, 1, 100), *b = sampler_of(1, 0, 1, 100);
@@ -129,7 +124,6 @@ static void draws_are_reproducible(void **state) {
 }
 
 static void refuses_bad_settings_and_scores(void **state) {
-    (void)state;
     Sampler *sampler = NULL;
     Sampling good = {.temperature = 1, .top_p = 1}, bad = good;
     bad.temperature = -1;

@@ -89,7 +89,6 @@ static void feed_and_compare(Trial *trial, Session *session, const int64_t count
 }
 
 static void cache_equals_forward(void **state) {
-    (void)state;
     static const char *const backends[] = {"ref", "cpu"};
     static const int64_t chunks[] = {1, 3, 4, CONTEXT};
     for (int c = 0; c < 2 * GOLDEN_CASES; c++) {
@@ -112,7 +111,6 @@ static void cache_equals_forward(void **state) {
 }
 
 static void copies_and_resets(void **state) {
-    (void)state;
     Trial trial;
     trial_init(&trial, "gpt2", "cpu");
     Session *session = NULL;
@@ -136,7 +134,6 @@ static void copies_and_resets(void **state) {
 
 /* The session's argmax is the largest logit, over steps of 3 sequences, then 2, then 3 again. */
 static void argmax_is_largest(void **state) {
-    (void)state;
     Trial trial;
     trial_init(&trial, "gpt2", "cpu");
     Session *session = NULL;
@@ -248,7 +245,6 @@ static void pair_run(Pair *pair, RngKey key) {
 
 /* Whatever is fed after a step was started ahead, and wherever its sequences went. */
 static void running_ahead_changes_nothing(void **state) {
-    (void)state;
     static const char *const names[] = {"gpt2", "llama"};
     for (int c = 0; c < 2; c++) {
         Engine *engine = golden_engine_on_device(names[c]);
@@ -284,7 +280,6 @@ static void logits_in(DType dtype, float *logits, size_t count, size_t *ret_byte
 /* 16-bit weights take half the memory. The logits differ by the rounding error of the type: bf16 has 8
  * significand bits, fp16 has 11. */
 static void sixteen_bits(void **state) {
-    (void)state;
     Trial trial;
     trial_init(&trial, "gpt2", "cpu");
     size_t count = (size_t)trial.V, whole, half;
@@ -308,7 +303,6 @@ static void sixteen_bits(void **state) {
 }
 
 static void refuses_more_than_the_context(void **state) {
-    (void)state;
     Engine *engine = golden_engine("gpt2", "cpu");
     Session *session = NULL;
     int32_t ids[41] = {0};

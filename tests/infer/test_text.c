@@ -27,7 +27,6 @@ static void push_text(TextStream *stream, const char *text) {
 /* ---- characters ---- */
 
 static void characters_are_complete(void **state) {
-    (void)state;
     Tokenizer *tokenizer = bytes_new();
     TextStream stream;
     assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){0}, true));
@@ -50,7 +49,6 @@ static void characters_are_complete(void **state) {
 }
 
 static void special_tokens_on_request(void **state) {
-    (void)state;
     Tokenizer *tokenizer = bytes_new();
     TextStream stream;
     assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){0}, false));
@@ -65,7 +63,6 @@ static void special_tokens_on_request(void **state) {
 
 /* Text that may be the start of a stop string is held back, and released once it cannot be. */
 static void possible_stops_are_held_back(void **state) {
-    (void)state;
     Tokenizer *tokenizer = bytes_new();
     static const char *const stops[] = {"\n\n", "STOP"};
     TextStream stream;
@@ -93,7 +90,6 @@ static void possible_stops_are_held_back(void **state) {
 }
 
 static void end_releases_text(void **state) {
-    (void)state;
     Tokenizer *tokenizer = bytes_new();
     static const char *const stops[] = {"abc", BROKEN};
     TextStream stream;
@@ -114,7 +110,6 @@ static void end_releases_text(void **state) {
 }
 
 static void first_complete_stop_wins(void **state) {
-    (void)state;
     static const struct {
         const char *stops[3], *text, *expected;
         int count, which;
@@ -142,7 +137,6 @@ static void first_complete_stop_wins(void **state) {
 /* Random text over a few letters: final text never changes, is valid UTF-8 after every token and never
  * contains a stop string. */
 static void any_tokens(void **state) {
-    (void)state;
     static const char *const stops[] = {"ab", "bba\xC3\xA9", "\xC3\xA9\xC3\xA9"};
     static const int32_t alphabet[] = {'a', 'b', 0xC3, 0xA9, 256};
     Tokenizer *tokenizer = bytes_new();
@@ -172,7 +166,6 @@ static void any_tokens(void **state) {
 }
 
 static void refuses_impossible_stops(void **state) {
-    (void)state;
     const char *stops[] = {"fine", ""};
     assert_fails(stop_strings_check(&(StopStrings){stops, 2}), 2, "stop string 2 is empty");
     stops[1] = "\xC3";
@@ -183,7 +176,6 @@ static void refuses_impossible_stops(void **state) {
 /* ---- a model's tokenizer ---- */
 
 static void byte_tokenizer_by_vocabulary(void **state) {
-    (void)state;
     static const struct {
         int64_t vocab, end;
         bool bytes;

@@ -164,12 +164,10 @@ static void run_parts(const char *backend) {
 }
 
 static void test_reference(void **state) {
-    (void)state;
     run_parts("ref");
 }
 
 static void test_backend(void **state) {
-    (void)state;
     if (test_on_cuda()) skip(); /* only on CPUs */
     run_parts(test_kernels());
 }

@@ -13,7 +13,6 @@ _Static_assert(sizeof(KernelTable) == FIELDS * sizeof(void (*)(void)),
 static const char *const backends[] = {"ref", "cpu"};
 
 static void test_tables(void **state) {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         const KernelTable *table = NULL;
         assert_ok(kernels_find(backends[i], &table));
@@ -261,7 +260,6 @@ static void test_wrong_types(void **state) {
 
 /* Results are rounded to nearest even; values too large for fp16 become infinite. */
 static void test_rounding(void **state) {
-    (void)state;
     static const struct {
         DType dtype;
         float from, to;
@@ -292,7 +290,6 @@ static void test_rounding(void **state) {
 
 /* Sums of arbitrary bf16 bit patterns: subnormal, infinite and NaN among them. */
 static void test_rounding_of_sums(void **state) {
-    (void)state;
     enum { COUNT = 1 << 18 };
     for (int i = 0; i < 2; i++) {
         Kit kit;
@@ -321,7 +318,6 @@ static void test_rounding_of_sums(void **state) {
 /* Masks of a large tensor, where the index of a block of draws exceeds 32 bits from one element to the next.
  */
 static void test_dropout_far(void **state) {
-    (void)state;
     enum { C = 512 };
     static const DType types[] = {DT_F32, DT_BF16};
     for (int i = 0; i < 2; i++)
@@ -470,7 +466,6 @@ static void test_wrong_shapes_rows(void **state) {
 
 /* The dispatch functions cannot see index values in device memory, so backends check them. */
 static void test_rows_out_of_range(void **state) {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         Kit kit;
         kit_init(&kit, backends[i], 2);

@@ -40,7 +40,6 @@ static Tensor spread(Kit *kit, Tensor shape) {
 }
 
 static void test_accuracy(void **state) {
-    (void)state;
     skip_without_split();
     static const int64_t sizes[][3] = {{64, 96, 32}, {70, 50, 768}, {33, 64, 5000}};
     for (int size = 0; size < 3; size++)
@@ -86,7 +85,6 @@ static void all_gemms(Kit *kit, int64_t M, int64_t N, int64_t K) {
 
 /* Sizes at and beyond the edges of tiles. */
 static void test_exact(void **state) {
-    (void)state;
     skip_without_split();
     static const int64_t sizes[] = {32, 33, 47, 64, 65, 96, 100};
     enum { SIZES = sizeof sizes / sizeof *sizes };
@@ -109,7 +107,6 @@ static void test_exact(void **state) {
 
 /* An unsupported value of WEFT_CPU_FP32 is an error and is not ignored. */
 static void test_unknown(void **state) {
-    (void)state;
     const KernelTable *table;
     select_split("abacus");
     assert_fails(kernels_find("cpu", &table), 1, "WEFT_CPU_FP32 is 'abacus'");

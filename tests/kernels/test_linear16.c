@@ -166,7 +166,6 @@ static void bench_done(Bench *bench) {
 
 /* Each dimension runs from 1 to 70, with the other two spread over the same range. */
 static void test_small(void **state) {
-    (void)state;
     Bench bench;
     unsigned turn = 0;
     bench_init(&bench, 1);
@@ -186,7 +185,6 @@ static void test_large(void **state) {
                                        {33, 8300, 17},  {3, 8300, 17}, {4200, 40, 50},  {30, 4200, 50},
                                        {40, 257, 1100}, {24, 65, 129}, {26, 530, 1030}, {64, 100, 96},
                                        {128, 33, 1056}, {17, 16, 32},  {81, 210, 2080}};
-    (void)state;
     Bench bench;
     bench_init(&bench, 3);
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -221,7 +219,6 @@ static void threads_case(int64_t M, int64_t N, int64_t K) {
 }
 
 static void test_threads(void **state) {
-    (void)state;
     for (int i = 0; i < MICROKERNELS; i++) {
         if (!select_microkernel(i)) continue;
         threads_case(150, 260, 1500);
@@ -246,7 +243,6 @@ static void rows_case(Kit *kit) {
 }
 
 static void test_rows(void **state) {
-    (void)state;
     Bench bench;
     bench_init(&bench, 2);
     for (int i = 0; i < MICROKERNELS; i++)
@@ -256,7 +252,6 @@ static void test_rows(void **state) {
 
 /* An unsupported value of WEFT_CPU_BF16 is an error and is not ignored. */
 static void test_unknown_microkernel(void **state) {
-    (void)state;
     Kit kit;
     kit_init(&kit, "cpu", 1);
     Tensor x = rounded(&kit, kit_random(&kit, shape2(40, 40)), DT_BF16), y = kit_take(&kit, x);

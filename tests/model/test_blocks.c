@@ -75,7 +75,6 @@ static void check_block(const ModelConfig *config, int at, const char *kernels, 
 static const char *const backends[] = {"ref", "cpu"};
 
 static void test_embed(void **state) {
-    (void)state;
     for (int k = 0; k < 2; k++) {
         ModelConfig gpt2 = rig_config(&family_gpt2, OUTPUT_LM), bert = rig_config(&family_bert, OUTPUT_MLM);
         check_block(&gpt2, 0, backends[k], RECOMPUTE_NONE);
@@ -84,7 +83,6 @@ static void test_embed(void **state) {
 }
 
 static void test_layer(void **state) {
-    (void)state;
     for (int k = 0; k < 2; k++) {
         ModelConfig gpt2 = rig_config(&family_gpt2, OUTPUT_LM), bert = rig_config(&family_bert, OUTPUT_MLM);
         for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_SELECTIVE; mode++) {
@@ -99,7 +97,6 @@ static void test_layer(void **state) {
 }
 
 static void test_heads(void **state) {
-    (void)state;
     static const unsigned sets[] = {OUTPUT_MLM,
                                     OUTPUT_NSP,
                                     OUTPUT_SPAN,
@@ -123,7 +120,6 @@ static void test_heads(void **state) {
 
 /* Forward and backward succeed with the sizes from measure() and fail with one byte less. */
 static void test_measure_is_exact(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++)
         for (int at = 0; at < 4; at++)
             for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_SELECTIVE; mode++) {
@@ -150,7 +146,6 @@ static void test_measure_is_exact(void **state) {
 
 /* A block saves no more in inference than in training, and a layer saves less with selective recompute. */
 static void test_measure_by_mode(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++) {
         ModelConfig config = rig_config(*family, rig_heads(*family));
         CLEANUP(model_freep) Model *model = NULL;
@@ -175,7 +170,6 @@ static void test_measure_by_mode(void **state) {
  * saves the output of the activation. Smaller batches and, in inference, shorter sequences may have sizes
  * that fp8 does not support and run in bf16; the sizes must suffice for them. */
 static void test_measure_fp8(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++) {
         ModelConfig config = rig_config(*family, rig_heads(*family));
         config.hidden = 32;
@@ -213,7 +207,6 @@ static void test_measure_fp8(void **state) {
 
 /* Selective recompute produces the same bits. */
 static void test_selective_equals_none(void **state) {
-    (void)state;
     for (int k = 0; k < 2; k++)
         for (const Family *const *family = families(); *family; family++) {
             ModelConfig config = rig_config(*family, rig_heads(*family));
@@ -232,7 +225,6 @@ static void test_selective_equals_none(void **state) {
 
 /* The embedding of BERT's padding token gets no gradient; all other rows do. */
 static void test_padding_gets_no_gradient(void **state) {
-    (void)state;
     ModelConfig config = rig_config(&family_bert, OUTPUT_SPAN);
     Rig rig;
     for (int pad = -1; pad < 2; pad++) {
@@ -251,7 +243,6 @@ static void test_padding_gets_no_gradient(void **state) {
 
 /* The dropout mask depends only on seed, site, step and position in the global batch. */
 static void test_dropout_is_keyed(void **state) {
-    (void)state;
     ModelConfig config = rig_config(&family_gpt2, OUTPUT_LM);
     Rig rig;
     rig_init(&rig, &config, 1, "ref", RECOMPUTE_NONE);

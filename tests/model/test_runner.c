@@ -184,7 +184,6 @@ static const char *const backends[] = {"ref", "cpu"};
 
 /* Recompute changes memory use but not a single bit of the weights. */
 static void test_recompute(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++)
         for (int k = 0; k < 2; k++) {
             Outcome by_mode[3];
@@ -203,7 +202,6 @@ static void test_recompute(void **state) {
 /* Loss and gradient norm do not depend on the micro-batch size: losses are summed over the whole batch and
  * divided once, and dropout masks are the same. */
 static void test_micro_batches(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++)
         for (int k = 0; k < 2; k++) {
             Outcome whole = outcome_of(*family, backends[k], RECOMPUTE_NONE, BATCH);
@@ -233,7 +231,6 @@ static void compare_overlapped(Setup setup) {
 /* With concurrent streams, weight gradients follow backward and units are updated in a different order, with
  * the same bits. */
 static void test_overlap(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++)
         for (int k = 0; k < 4; k++) {
             Setup setup = {
@@ -244,7 +241,6 @@ static void test_overlap(void **state) {
 
 /* Neither the number of threads nor an update that continues beside the next step changes a bit. */
 static void test_lag(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++)
         for (int k = 0; k < 4; k++) {
             Setup setup = {.family = *family,
@@ -267,7 +263,6 @@ static void test_lag(void **state) {
 /* The third step is recorded, with dropout, in fp8, with several micro-batches and with recompute. A step
  * that cannot be recorded runs normally, with the same bits. */
 static void test_recorded(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++)
         for (int k = 0; k < 16; k++) {
             bool fp8 = k / 4 % 2;
@@ -284,7 +279,6 @@ static void test_recorded(void **state) {
 
 /* A replayed step does not report what the step before it measured. */
 static void test_replayed_after_probe(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++) {
         Outcome outcome = outcome_with((Setup){.family = *family,
                                                .kernels = "cpu",
@@ -298,7 +292,6 @@ static void test_replayed_after_probe(void **state) {
 
 /* No memory is allocated after the first step. */
 static void test_steps_allocate_no_memory(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++)
         for (int k = 0; k < 2; k++) {
             Outcome outcome = outcome_of(*family, backends[k], RECOMPUTE_NONE, 2);
@@ -309,7 +302,6 @@ static void test_steps_allocate_no_memory(void **state) {
 
 /* 16-bit logits change the loss only by their rounding error. Later steps have other weights. */
 static void test_logits(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++)
         for (int k = 0; k < 2; k++) {
             Outcome wide = outcome_in(DT_BF16, DT_F32, *family, backends[k], RECOMPUTE_NONE, BATCH);
@@ -364,7 +356,6 @@ static double documents_gradients(Runner *runner, bool packed, float *values) {
 
 /* Documents in one sequence give the losses and gradients of the documents by themselves. */
 static void test_documents(void **state) {
-    (void)state;
     for (const Family *const *family = families(); *family; family++)
         for (int k = 0; (*family)->outputs & OUTPUT_LM && k < 2; k++) {
             ModelConfig config = rig_config(*family, OUTPUT_LM);

@@ -14,7 +14,6 @@ static void follows(const LrSchedule *schedule, const double *expected, int64_t 
 
 /* The rate reaches its floor one step after the last and stays there. */
 static void linear(void **state) {
-    (void)state;
     LrSchedule plain = {.kind = LR_LINEAR, .peak = 1, .floor = 0, .steps = 4};
     assert_follows(&plain, 0.8, 0.6, 0.4, 0.2, 0, 0, 0);
     LrSchedule floored = {.kind = LR_LINEAR, .peak = 1, .floor = 0.5, .warmup = 2, .steps = 5};
@@ -22,7 +21,6 @@ static void linear(void **state) {
 }
 
 static void cosine(void **state) {
-    (void)state;
     LrSchedule plain = {.kind = LR_COSINE, .peak = 1, .floor = 0, .steps = 5};
     /* 0.5 (1 + cos(k pi / 6)) */
     assert_follows(&plain, 0.9330127018922193, 0.75, 0.5, 0.25, 0.06698729810778066, 0, 0);
@@ -31,14 +29,12 @@ static void cosine(void **state) {
 }
 
 static void constant(void **state) {
-    (void)state;
     LrSchedule schedule = {.kind = LR_CONSTANT, .peak = 2, .floor = 1, .warmup = 4, .steps = 6};
     assert_follows(&schedule, 0.5, 1, 1.5, 2, 2, 2, 2);
 }
 
 /* Warm-up, a constant rate, and a decay over the last steps, in three shapes. */
 static void stable_then_decay(void **state) {
-    (void)state;
     LrSchedule schedule = {.kind = LR_WSD, .peak = 4, .floor = 0, .warmup = 2, .decay = 3, .steps = 8};
     assert_follows(&schedule, 2, 4, 4, 4, 4, 3, 2, 1);
     schedule.floor = 2;
@@ -58,7 +54,6 @@ static void stable_then_decay(void **state) {
 
 /* What get_scheduler of transformers 5.23 gives the steps of a run. */
 static void transformers(void **state) {
-    (void)state;
     LrSchedule s = {.kind = LR_LINEAR, .peak = 4, .warmup = 2, .steps = 6, .from_zero = true};
     assert_follows(&s, 0, 2, 4, 3, 2, 1);
     s.kind = LR_COSINE;
@@ -89,7 +84,6 @@ static void transformers(void **state) {
 }
 
 static void log_warmup(void **state) {
-    (void)state;
     LrSchedule schedule = {
         .kind = LR_CONSTANT, .warmup_type = WARMUP_LOG, .peak = 3, .warmup = 8, .steps = 9};
     /* log(s) / log(8) = log2(s) / 3. */
@@ -100,7 +94,6 @@ static void log_warmup(void **state) {
 
 /* Without warm-up, or with a single warm-up step, every kind starts at the peak. */
 static void short_warmups(void **state) {
-    (void)state;
     for (int64_t warmup = 0; warmup < 2; warmup++)
         for (int type = WARMUP_LINEAR; type <= WARMUP_LOG; type++) {
             LrSchedule schedule = {
@@ -112,7 +105,6 @@ static void short_warmups(void **state) {
 }
 
 static void names(void **state) {
-    (void)state;
     LrKind kind = LR_LINEAR;
     assert_ok(lr_parse("cosine", &kind));
     assert_int_equal(kind, LR_COSINE);

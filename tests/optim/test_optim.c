@@ -109,7 +109,6 @@ static void run_case(const json_t *golden, int64_t steps, const char *kernels, i
 }
 
 static void agrees_with_pytorch(void **state) {
-    (void)state;
     CLEANUP(json_decrefp) json_t *golden = NULL;
     assert_ok(json_read_file(WEFT_TEST_DIR "/golden/optim.json", &golden));
     size_t index;
@@ -138,7 +137,6 @@ static ParamDesc desc_of(const char *name, bool decay) {
 }
 
 static void groups_set_rules(void **state) {
-    (void)state;
     OptimGroup group[2];
     assert_ok(optim_group_parse("layer.*.bias:lr=0.5,weight-decay=0.2", &group[0]));
     assert_ok(optim_group_parse("layer.1.*:lr=0.25", &group[1]));
@@ -160,7 +158,6 @@ static void groups_set_rules(void **state) {
 
 /* Muon's own parameters are the matrices of layers; AdamW's have another learning rate and other state. */
 static void muon_leaves_the_rest(void **state) {
-    (void)state;
     const Optimizer *muon = NULL;
     assert_ok(optim_find("muon", &muon));
     OptimSpec spec = optim_defaults(muon);
@@ -179,7 +176,6 @@ static void muon_leaves_the_rest(void **state) {
 }
 
 static void bad_groups_are_refused(void **state) {
-    (void)state;
     OptimGroup group;
     assert_fails(optim_group_parse("*.bias", &group), 2, "expected PATTERN:SETTINGS");
     assert_fails(optim_group_parse(":lr=1", &group), 2, "expected PATTERN:SETTINGS");

@@ -9,13 +9,11 @@ enum { LARGE = 5000 * 64, OTHER = 1000 * 64 };
 static Device *device;
 
 static int setup(void **state) {
-    (void)state;
     assert_ok(device_new_cpu(&device, 1));
     return 0;
 }
 
 static int teardown(void **state) {
-    (void)state;
     assert_int_equal(device->total.current, 0);
     device_free(device);
     return 0;
@@ -33,7 +31,6 @@ static Buffer alloc(Arena *arena, size_t bytes) {
 /* The allocation pattern of a forward pass: a large unit, then small ones two at a time, then the large one
  * together with the last small one. All of them fit in the arena's memory, for any number of layers. */
 static void forward_pass_pattern(void **state) {
-    (void)state;
     Arena arena;
     arena_init(&arena, device, MEM_PARAMS, LARGE, OTHER);
     for (int layers = 1; layers < 6; layers++) {
@@ -57,7 +54,6 @@ static void forward_pass_pattern(void **state) {
 
 /* Requests that do not fit, and small ones, are allocated separately and do not affect the rest. */
 static void separate_allocations(void **state) {
-    (void)state;
     Arena arena;
     arena_init(&arena, device, MEM_GRADS, LARGE, OTHER);
     Buffer large = alloc(&arena, LARGE), small = alloc(&arena, 100), other = alloc(&arena, OTHER - 1);

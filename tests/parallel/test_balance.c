@@ -49,7 +49,6 @@ static void assert_best(const double *cost, int count, int parts) {
 
 /* Integer costs, so that sums are exact in any order. */
 static void test_matches_exhaustive_search(void **state) {
-    (void)state;
     unsigned seed = 1;
     for (int round = 0; round < 60; round++) {
         double cost[MAX_BLOCKS];
@@ -65,7 +64,6 @@ static void test_matches_exhaustive_search(void **state) {
 
 /* Costs like a transformer's: equal layers between an embedding and an output head. */
 static void test_layers_match_exhaustive_search(void **state) {
-    (void)state;
     double cost[MAX_BLOCKS];
     for (int embedding = 0; embedding <= 9; embedding += 3)
         for (int head = 0; head <= 11; head++)
@@ -85,7 +83,6 @@ static void assert_split(const double *cost, int count, int parts, const int *ex
 }
 
 static void test_known_splits(void **state) {
-    (void)state;
     const double equal[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     assert_split(equal, 10, 2, (const int[]){0, 5, 10});
     assert_split(equal, 10, 4, (const int[]){0, 2, 4, 7, 10});
@@ -96,7 +93,6 @@ static void test_known_splits(void **state) {
 }
 
 static void test_refusals(void **state) {
-    (void)state;
     const double cost[] = {1, 2, -1};
     int first[5];
     assert_fails(stages_balance(cost, 2, 3, first), 2, "cannot divide 2 blocks into 3 pipeline parts");

@@ -59,7 +59,6 @@ static void assert_list(ScheduleKind kind, int stages, int chunks, int micros, i
 }
 
 static void test_small_schedules(void **state) {
-    (void)state;
     assert_list(SCHEDULE_1F1B, 1, 1, 3, 0, true, "F0 B0 F1 B1 F2 B2");
     assert_list(SCHEDULE_GPIPE, 1, 1, 2, 0, true, "F0 F1 B0 B1");
     assert_list(SCHEDULE_ZERO_BUBBLE, 1, 1, 2, 0, true, "F0 I0 W0 F1 I1 W1");
@@ -142,7 +141,6 @@ static void assert_pipeline(ScheduleKind kind, int stages, int chunks, int micro
 }
 
 static void test_all_combinations(void **state) {
-    (void)state;
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
         bool chunked = kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_EVAL;
         for (int stages = 1; stages <= MAX_STAGES; stages++)
@@ -154,7 +152,6 @@ static void test_all_combinations(void **state) {
 
 /* Counted by hand for stage 1 of 2: F0 I0 F1 I1 W0 F2 I2 W1 W2. */
 static void test_counts_in_flight_and_deferred(void **state) {
-    (void)state;
     Pipeline p = pipeline(SCHEDULE_ZERO_BUBBLE, 2, 1, 3);
     assert_int_equal(p.stage[1].in_flight, 2);
     assert_int_equal(p.stage[1].deferred, 2);
@@ -167,7 +164,6 @@ static void test_counts_in_flight_and_deferred(void **state) {
 
 /* A computation that needs a transfer waits for its end. */
 static void test_times_with_transfers(void **state) {
-    (void)state;
     Pipeline p = pipeline(SCHEDULE_1F1B, 2, 1, 1);
     schedule_times_done(&p.times, 2);
     ScheduleCosts costs = {.forward = 2, .backward_input = 3, .backward_weight = 4, .transfer = 0.5};
@@ -198,7 +194,6 @@ static void swap(Schedule *schedule, int a, int b) {
 #define assert_broken(p, text) assert_fails(schedule_simulate((p).stage, (p).count, NULL, NULL), 1, text)
 
 static void test_refuses_broken_schedules(void **state) {
-    (void)state;
     Pipeline p = pipeline(SCHEDULE_1F1B, 3, 1, 4);
     assert_ok(schedule_simulate(p.stage, 3, NULL, NULL));
     Schedule *middle = &p.stage[1];
@@ -232,7 +227,6 @@ static void test_refuses_broken_schedules(void **state) {
 }
 
 static void test_refuses_messages_out_of_order(void **state) {
-    (void)state;
     Pipeline p = pipeline(SCHEDULE_GPIPE, 2, 1, 2);
     Schedule *last = &p.stage[1]; /* rf0 F0 rf1 F1 ...: swaps the forwards and the receives */
     swap(last, find(last, ACTION_RECEIVE_FORWARD, 0), find(last, ACTION_RECEIVE_FORWARD, 1));
@@ -245,7 +239,6 @@ static void test_refuses_messages_out_of_order(void **state) {
 
 /* Stage 0 waits for a gradient before it sends the output that the gradient depends on. */
 static void test_refuses_deadlock(void **state) {
-    (void)state;
     Pipeline p = pipeline(SCHEDULE_1F1B, 2, 1, 2);
     Schedule *first = &p.stage[0]; /* F0 sf0 F1 sf1 rb0 B0 rb1 B1: moves rb0 to the front */
     int receive = find(first, ACTION_RECEIVE_BACKWARD, 0);
@@ -256,7 +249,6 @@ static void test_refuses_deadlock(void **state) {
 
 /* Adjacent messages form a batch, so two opposite messages may appear in any order. */
 static void test_batches_need_no_order(void **state) {
-    (void)state;
     Pipeline p = pipeline(SCHEDULE_1F1B, 2, 1, 3);
     Schedule *first = &p.stage[0]; /* F0 sf0 F1 sf1 rb0 B0 ... */
     swap(first, find(first, ACTION_SEND_FORWARD, 1), find(first, ACTION_RECEIVE_BACKWARD, 0));
@@ -265,7 +257,6 @@ static void test_batches_need_no_order(void **state) {
 }
 
 static void test_refuses_wrong_specs(void **state) {
-    (void)state;
     Schedule schedule = {0};
     ScheduleSpec spec = {.kind = SCHEDULE_1F1B, .stages = 4, .chunks = 2, .micros = 8};
     assert_fails(schedule_init(&schedule, &spec, 0), 2, "the 1f1b schedule has 1 chunk per stage, not 2");
@@ -281,7 +272,6 @@ static void test_refuses_wrong_specs(void **state) {
 
 /* Parts in which nothing is trained have no backward, hold no micro-batch and get no gradient. */
 static void test_forward_only(void **state) {
-    (void)state;
     for (int kind = 0; kind < SCHEDULE_EVAL; kind++)
         for (int stages = 1; stages <= 4; stages++)
             for (int micros = stages; micros <= 2 * stages; micros += stages) {
@@ -312,7 +302,6 @@ static void test_forward_only(void **state) {
 }
 
 static void test_names(void **state) {
-    (void)state;
     for (int i = 0; i < SCHEDULE_EVAL; i++)
         assert_string_equal(schedule_names[i], schedule_name((ScheduleKind)i));
     assert_null(schedule_names[SCHEDULE_EVAL]); /* cannot be selected */

@@ -22,7 +22,6 @@ static Unit unit_of(ParamDesc desc, int tp_rank, int tp_size) {
 }
 
 static void test_layout(void **state) {
-    (void)state;
     ParamList list = {0};
     ParamDesc tied = desc_of("embed.token", 0, 100, 8, 0);
     tied.tied = true;
@@ -78,7 +77,6 @@ static void test_layout(void **state) {
 }
 
 static void test_uneven_split_is_refused(void **state) {
-    (void)state;
     ParamList list = {0};
     assert_ok(param_add(&list, desc_of("layer.0.mlp.up.weight", 0, 6, 4, 0)));
     Unit unit = {.count = 99};
@@ -113,7 +111,6 @@ static void init_in_parts(ParamDesc desc, int tp_size, float *global) {
 }
 
 static void test_init_does_not_depend_on_the_split(void **state) {
-    (void)state;
     const ParamDesc cases[] = {
         desc_of("a", 0, 8, 5, 0),     desc_of("b", 1, 7, 12, 0), desc_of("c", -1, 9, 4, 0),
         desc_of("d", 1, 3, 8, 5),     desc_of("e", 2, 3, 5, 8),  desc_of("f", 0, 16, 0, 0),
@@ -135,7 +132,6 @@ static void test_init_does_not_depend_on_the_split(void **state) {
 
 /* Every global element maps to exactly one element of one rank, and each run has maximal length. */
 static void test_runs(void **state) {
-    (void)state;
     ParamDesc cases[] = {
         desc_of("a", 0, 8, 5, 0), desc_of("b", 1, 7, 12, 0), desc_of("c", -1, 9, 4, 0),
         desc_of("d", 1, 3, 8, 5), desc_of("e", 2, 3, 5, 8),  desc_of("f", 0, 200, 3, 0), /* a vocabulary */
@@ -164,7 +160,6 @@ static void test_runs(void **state) {
 
 /* Shards whose aligned stripes have all rows at once: the matrix stays whole, without padding. */
 static void test_single_piece(void **state) {
-    (void)state;
     ParamList list = {0};
     ParamDesc desc = desc_of("embed.token", 0, 128, 8, 0);
     Unit unit;
@@ -180,7 +175,6 @@ static void test_single_piece(void **state) {
 /* A vocabulary matrix in pieces: shards store their stripes of all pieces, and every global element is still
  * exactly once in a shard. Gathering a piece yields consecutive rows. */
 static void test_pieces(void **state) {
-    (void)state;
     static const struct {
         int64_t rows, cols;
         int tp, shards;
@@ -238,7 +232,6 @@ static void moments(const float *x, int64_t count, double *ret_mean, double *ret
 }
 
 static void test_initial_values(void **state) {
-    (void)state;
     enum { COUNT = 40000 };
     float *x = malloc(COUNT * sizeof *x), *other = malloc(COUNT * sizeof *other);
     ParamDesc desc = desc_of("layer.0.weight", -1, 200, 200, 0);

@@ -9,7 +9,6 @@
 #include "plan/fit.h"
 
 static void builtin_clusters(void **state) {
-    (void)state;
     static const char *const expected[] = {"cpu",  "dgx-a100-80gb", "dgx-a100",  "dgx2-v100",   "h100",
                                            "h200", "rtx-2080ti",    "v100-16gb", "v100-pcie-8", NULL};
     const char *const *names = cluster_names();
@@ -52,7 +51,6 @@ static void refuses_text(const char *from, const char *to, const char *message) 
 /* A measured kernel's time is interpolated linearly on logarithmic scales between its points, and
  * proportional beyond them. */
 static void curves(void **state) {
-    (void)state;
     KernelCurve curve = {0};
     kernel_curve_add(&curve, 10000, 100);
     kernel_curve_add(&curve, 100, 10);
@@ -67,7 +65,6 @@ static void curves(void **state) {
 /* Kernels with dropout or an activation have their own curves. A variant that was not measured uses the
  * nearest one with fewer traits, so that files with one curve per kernel still apply. */
 static void variants(void **state) {
-    (void)state;
     static KernelCurves curves, read;
     kernel_curve_add(kernel_curves_add(&curves, KERNEL_ATTENTION_FORWARD, 0), 100, 1);
     const KernelCurve *plain = kernel_curves_find(&curves, KERNEL_ATTENTION_FORWARD, OP_DROPOUT | OP_PARTIAL);
@@ -89,7 +86,6 @@ static void variants(void **state) {
 
 /* A cluster that was measured in one precision only plans in that one. */
 static void one_precision(void **state) {
-    (void)state;
     char *text = NULL, *again = NULL;
     size_t size;
     Cluster cluster;
@@ -119,7 +115,6 @@ static void one_precision(void **state) {
 }
 
 static void invalid_clusters(void **state) {
-    (void)state;
     refuses_text("\"memory_bytes\": {\"value\": 149250113536", "\"memory_bytes\": {\"value\": -5",
                  "mine.json: 'device.memory_bytes' is -5; expected 1 or more");
     refuses_text("\"bandwidth\": {\"value\": 450000000000", "\"bandwidth\": {\"value\": 0",
@@ -174,7 +169,6 @@ static PlanSpec spec_of(const char *model, int64_t batch, int64_t micro_batch) {
 
 /* With memory_only, a plan simulates fewer micro-batches and finds the same memory. */
 static void enough_micros(void **state) {
-    (void)state;
     static const ScheduleKind schedules[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED,
                                              SCHEDULE_ZERO_BUBBLE};
     for (int k = 0; k < 4; k++)
@@ -199,7 +193,6 @@ static void enough_micros(void **state) {
 }
 
 static void finds_changes(void **state) {
-    (void)state;
     Cluster cluster;
     assert_ok(cluster_find("rtx-2080ti", &cluster));
     PlanSpec spec = spec_of("gpt2-medium", 16, 16);

@@ -35,7 +35,6 @@ static void assert_text(ScheduleKind kind, int stages, int chunks, int micros, i
 }
 
 static void test_text(void **state) {
-    (void)state;
     assert_text(SCHEDULE_1F1B, 2, 1, 3, 80,
                 "stage 0 F0F1....B0--F2B1--..B2--\n"
                 "stage 1 ..F0B0--F1B1--F2B2--....\n"
@@ -54,7 +53,6 @@ static void test_text(void **state) {
 
 /* Labels are dropped before boxes are, and no row is wider than the terminal. */
 static void test_text_fits(void **state) {
-    (void)state;
     assert_text(SCHEDULE_1F1B, 2, 1, 6, 30,
                 "stage 0 FF..B0FB1FB2FB3FB4.B5\n"
                 "stage 1 .FB0FB1FB2FB3FB4FB5..\n"
@@ -80,7 +78,6 @@ static void test_text_fits(void **state) {
 }
 
 static void test_color(void **state) {
-    (void)state;
     Drawing p;
     char *text = NULL;
     drawing_init(&p, SCHEDULE_1F1B, 1, 1, 1, 1);
@@ -134,7 +131,6 @@ static int count_of(const char *text, const char *part) {
 }
 
 static void test_svg(void **state) {
-    (void)state;
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
         Drawing p;
         char *svg = NULL;

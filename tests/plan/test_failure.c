@@ -54,7 +54,6 @@ static double simulate_background(const FailureSpec *spec, int saves) {
 }
 
 static void agrees_with_simulated_background_saves(void **state) {
-    (void)state;
     static const FailureSpec specs[] = {{1024, 5e7, 1, 300, 3600, 60},
                                         {16384, 5e7, 0.1, 400, 250, 200},
                                         {16384, 1e7, 5, 400, 1000, 200},
@@ -76,7 +75,6 @@ static void agrees_with_simulated_background_saves(void **state) {
 }
 
 static void agrees_with_simulated_runs(void **state) {
-    (void)state;
     /* From rare failures to several per interval. */
     static const FailureSpec specs[] = {{1024, 5e7, 60, 300, 3600, 0},
                                         {16384, 5e7, 200, 400, 1200, 0},
@@ -94,7 +92,6 @@ static void agrees_with_simulated_runs(void **state) {
 }
 
 static void finds_the_best_interval(void **state) {
-    (void)state;
     static const FailureSpec specs[] = {{1, 1e9, 1e-3, 0, 0, 0},
                                         {16384, 5e7, 200, 400, 0, 0},
                                         {16384, 1e6, 200, 400, 0, 0}, /* one failure per minute */
@@ -118,7 +115,6 @@ static void finds_the_best_interval(void **state) {
 }
 
 static void bad_input(void **state) {
-    (void)state;
     Failure failure;
     assert_fails(failure_find(&failure, &(FailureSpec){0, 1, 1, 1, 0, 0}), 2, "expected at least 1");
     assert_fails(failure_find(&failure, &(FailureSpec){1, 0, 1, 1, 0, 0}), 2, "expected 1e-06 to 1e+13 s");

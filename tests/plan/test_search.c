@@ -183,7 +183,6 @@ static void run_case(int number) {
 }
 
 static void random_searches(void **state) {
-    (void)state;
     const char *one = getenv("WEFT_TEST_SEED");
     bool all = getenv("WEFT_TEST_ALL");
     int from = one ? atoi(one) : all ? 0 : FIRST_CASE, count = one ? 1 : all ? ALL_CASES : CASES;

@@ -94,7 +94,6 @@ static PlanSpec study_spec(const StudyRow *row) {
 }
 
 static void predicts_a_study(void **state) {
-    (void)state;
     double sum = 0, worst = 0;
     int count = 0;
     for (size_t i = 0; i < sizeof study / sizeof *study; i++) {
@@ -131,7 +130,6 @@ static Cluster without_stalls(void) {
 /* The host launches kernels while the device runs earlier ones, so a step takes about the longer of the two
  * times, not their sum. */
 static void launches_overlap_kernels(void **state) {
-    (void)state;
     StudyRow row = {"dgx2-v100", "bert-large", 40, 1536, 16, 1, 1, 2, false, 0};
     PlanSpec spec = study_spec(&row);
     Cluster cluster = without_stalls();
@@ -145,7 +143,6 @@ static void launches_overlap_kernels(void **state) {
 
 /* Each layer has four tensor-parallel all-reduces, six with recompute; replicas wait for no one. */
 static void tensor_ranks_wait(void **state) {
-    (void)state;
     enum { LAYERS = 40, EDGES = 8 }; /* all-reduces of embedding and output head: at most EDGES */
     const double wait_s = 1e-3;
     for (int recompute = 0; recompute < 2; recompute++)
@@ -165,7 +162,6 @@ static void tensor_ranks_wait(void **state) {
 
 /* GPT-2 uses the profile of causal layers, BERT that of bidirectional ones. */
 static void profiles_by_attention(void **state) {
-    (void)state;
     static const char *const models[LAYER_KINDS] = {"gpt2", "bert-large"};
     for (LayerKind model = 0; model < LAYER_KINDS; model++) {
         StudyRow row = {"dgx2-v100", models[model], 4, 256, 4, 1, 1, 8, false, 0};
@@ -184,7 +180,6 @@ static void profiles_by_attention(void **state) {
 /* Attention takes longer where weft's portable kernels run: on GPUs before Hopper for shared keys, windows,
  * documents and dropout, on Hopper only for heads of unusual width. */
 static void portable_attention_is_slower(void **state) {
-    (void)state;
     static const struct {
         const char *cluster;
         unsigned traits;
@@ -213,7 +208,6 @@ static void portable_attention_is_slower(void **state) {
 /* The timeline of a step has every computation of every stage once, in order and without overlap; what is
  * left is the bubble, and its communication is what the estimate says. */
 static void timelines(void **state) {
-    (void)state;
     Cluster cluster;
     Plan plan = {0};
     StepEstimate time;
@@ -258,7 +252,6 @@ static void timelines(void **state) {
 /* The search uses the memory of the program that the cluster describes: it finds the layouts that ran, and
  * rejects those that did not fit. */
 static void search_agrees_with_plans(void **state) {
-    (void)state;
     for (size_t i = 0; i < sizeof study / sizeof *study; i++) {
         const StudyRow *row = &study[i];
         SearchSpec spec = {.base = study_spec(row), .ranks = row->ranks, .plans = 2};
@@ -277,7 +270,6 @@ static void search_agrees_with_plans(void **state) {
 
 /* For another program, a stage keeps the activations of all micro-batches that its schedule has in flight. */
 static void memory_by_schedule(void **state) {
-    (void)state;
     static const ScheduleKind schedules[] = {SCHEDULE_GPIPE, SCHEDULE_INTERLEAVED, SCHEDULE_1F1B};
     size_t first[3], last[3];
     Cluster cluster;
@@ -300,7 +292,6 @@ static void memory_by_schedule(void **state) {
 
 /* weft on an H200 (docs/planning.md). */
 static void predicts_an_h200(void **state) {
-    (void)state;
     static const struct {
         const char *model, *task, *precision;
         int batch, seq;
@@ -373,7 +364,6 @@ static PlanSpec small(int layers, int batch) {
 }
 
 static void ideal_links_cost_nothing(void **state) {
-    (void)state;
     Cluster cluster = ideal();
     PlanSpec spec = small(4, 8);
     double alone = time_of("alone", &cluster, spec, NULL).step_s;
@@ -390,7 +380,6 @@ static void ideal_links_cost_nothing(void **state) {
 /* Each stage has four equal layers; the first and the last are slightly slower because of embedding and
  * output head. */
 static void bubble_of_1f1b(void **state) {
-    (void)state;
     Cluster cluster = ideal();
     cluster.product_wave = cluster.product_depth = 0;
     for (int micros = 4; micros <= 16; micros *= 2) {
@@ -406,7 +395,6 @@ static void bubble_of_1f1b(void **state) {
 /* An all-to-all of a dry run takes as long as its bytes on the slower link: those to ranks of the node, or
  * those that all ranks of the node send to other nodes. The last rank sends and receives nothing. */
 static void all_to_all_on_links(void **state) {
-    (void)state;
     enum { RANKS = 8, ROWS = 3 << 20 };
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(stream_freep) Stream *stream = NULL;
@@ -458,7 +446,6 @@ static void all_to_all_on_links(void **state) {
 /* A slower link makes a step longer by what cannot be overlapped, and by almost the full transfer time if it
  * is very slow. */
 static void slow_links_cost_time(void **state) {
-    (void)state;
     PlanSpec spec = spec_of("gpt2", "lm", 32, 1024, "bf16");
     spec.config.model.dropout = 0;
     spec.config.run.micro_batch = 4;
@@ -487,7 +474,6 @@ static void slow_links_cost_time(void **state) {
 /* On CPUs, the ranks of a node share its link, and what they reduce together crosses it once: communication
  * takes the node's bytes at the node's rate, however many ranks it has. */
 static void nodes_share_a_link(void **state) {
-    (void)state;
     const double rate = 25e6;
     const struct {
         MeshSpec mesh;
@@ -537,7 +523,6 @@ static void nodes_share_a_link(void **state) {
  * With fast links that saves nothing, and the vocabulary matrix, which is then gathered as a whole, costs up
  * to 1%. */
 static void keeping_parameters_is_not_slower(void **state) {
-    (void)state;
     Cluster cluster;
     assert_ok(cluster_find("dgx-a100", &cluster));
     for (double bandwidth = 3e11; bandwidth > 2e10; bandwidth /= 3) {
@@ -558,7 +543,6 @@ static void keeping_parameters_is_not_slower(void **state) {
 
 /* 16,384 ranks with 32 micro-batches each. */
 static void plans_16384_ranks(void **state) {
-    (void)state;
     Cluster cluster;
     assert_ok(cluster_find("h100", &cluster));
     PlanSpec spec = spec_of("gpt2", "lm", 4096, 2048, "bf16");
@@ -611,7 +595,6 @@ static void planned_on_terminal(double ago, char text[4096]) {
 }
 
 static void long_plans_show_progress(void **state) {
-    (void)state;
     char text[4096];
     planned_on_terminal(1, text);
     if (!strstr(text, "planning ") || !strstr(text, "7 layouts")) fail_msg("terminal shows: %s", text);

@@ -332,7 +332,6 @@ static void names_build(void **state) {
 /* Large factors and small values stay readable. */
 static void formats_values(void **state) {
     char text[FORMAT_SIZE];
-    (void)state;
     assert_string_equal(percent_text(text, 12.34, true), "▲ 12.3%");
     assert_string_equal(percent_text(text, -12.34, false), "-12.3%");
     assert_string_equal(percent_text(text, 0.01, true), "= 0.0%");

@@ -418,7 +418,6 @@ static void write_outer(const char *place, const char *html) {
 }
 
 static void report(void **state) {
-    (void)state;
     char place[] = "/tmp/weft-browser-XXXXXX", page[64];
     const char *browser = find_browser();
     Results results = {0};
@@ -481,7 +480,6 @@ static void check_search(const json_t *seen, int width, bool dark, const Search 
 }
 
 static void search(void **state) {
-    (void)state;
     char place[] = "/tmp/weft-browser-XXXXXX", page[64];
     const char *browser = find_browser();
     Search found = {0};

@@ -51,7 +51,6 @@ static void add_curve(Plot *plot, const char *label, double from, double to, dou
 
 /* Labels keep their distance and stay inside the picture. */
 static void places_labels(void **state) {
-    (void)state;
     enum { CURVES = 8 };
     CLEANUP(plot_done) Plot plot = {.name = "labels", .line = 6};
     for (int i = 0; i < CURVES; i++)
@@ -74,7 +73,6 @@ static double right_of(const PlotLabel *label) {
 /* On phones, names are above the curves, where they overlap neither the area nor each other; so are they in a
  * wide plot if a curve ends early. */
 static void names_above(void **state) {
-    (void)state;
     enum { COUNT = 6 };
     static const char *const names[COUNT] = {
         "DDP",    "ZeRO-3", "a name that is so long that no phone could ever show all of it",
@@ -96,7 +94,6 @@ static void names_above(void **state) {
 
 /* Labels of points cover neither each other nor a point; where there is no room, there is no label. */
 static void labels_points(void **state) {
-    (void)state;
     enum { POINTS = 40 };
     double x[POINTS], y[POINTS];
     CLEANUP(plot_done) Plot plot = {.kind = PLOT_POINTS, .name = "points"};
@@ -166,7 +163,6 @@ static void styles_differ(void **state) {
     enum { CURVES = 16 };
     CLEANUP(plot_done) Plot plot = {.name = "many", .x_label = "x", .y_label = "y"};
     CLEANUP(mem_freep) char *svg = NULL;
-    (void)state;
     for (int i = 0; i < CURVES; i++) {
         add_curve(&plot, "x", i, i, 2);
         series_style(&plot.series[i], (size_t)i);
@@ -193,7 +189,6 @@ static void numbers_axes(void **state) {
                  {AXIS_WHOLE, 1, 4, 1, "1 2 3 4"},
                  {AXIS_POWERS, 800, 9000, 1, "1 k 2 k 5 k"},
                  {AXIS_POWERS, 1e-9, 1e-5, 1, "1e-09 1e-08 1e-07 1e-06 1e-05"}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         PlotAxis axis = plot_axis(cases[i].format, cases[i].low, cases[i].high);
         double tics[MAX_TICS];

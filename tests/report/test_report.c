@@ -136,7 +136,6 @@ static void computes_missing_summary(void **state) {
 
 /* When the parts of a resumed run are joined, means are weighted by time and totals are added. */
 static void joins_parts(void **state) {
-    (void)state;
     json_t *first =
         json_pack("{s:i, s:f, s:f, s:f, s:f, s:{s:i}, s:{s:f}, s:i, s:[{s:f, s:{s:i}, s:{s:i}}]}",
                   "steps_measured", 30, "step_ms", 100., "runtime_s", 5., "tokens_per_s", 400., "utilization",
@@ -428,7 +427,6 @@ static void partial_runs_are_not_compared(void **state) {
 
 /* What is absent or of another type is unknown, not zero; every figure of a summary has its number. */
 static void reads_summary(void **state) {
-    (void)state;
     CLEANUP(run_summary_done) RunSummary summary = run_summary_take(NULL);
     assert_true(!summary.json && isnan(summary.steps) && !summary.predicted);
     run_summary_replace(&summary, json_pack("{s:i, s:s, s:b, s:s, s:{s:i}}", "steps", 7, "mfu", "high",
@@ -448,7 +446,6 @@ static void reads_summary(void **state) {
 
 /* Writing is the inverse of reading. A run's unknown figures are null; a prediction leaves them out. */
 static void writes_summary(void **state) {
-    (void)state;
     CLEANUP(run_summary_done) RunSummary summary = run_summary_take(NULL), read = run_summary_take(NULL);
     json_t *json = NULL;
     summary.steps = 7;

@@ -27,7 +27,6 @@ static void check_pattern(uint16_t pattern, double value, uint16_t back, double 
 }
 
 static void test_all_patterns(void **state) {
-    (void)state;
     for (unsigned p = 0; p < 65536; p++) {
         uint16_t pattern = (uint16_t)p;
         float half = f16_to_f32(pattern), brain = bf16_to_f32(pattern);
@@ -55,7 +54,6 @@ static uint16_t narrow_bf16(float value) {
 }
 
 static void test_rounding(void **state) {
-    (void)state;
     for (uint16_t p = 0; p < 0x7bff; p++)
         check_rounding(f32_to_f16, by_definition(p, 10, 15), by_definition(p + 1, 10, 15), p);
     for (uint16_t p = 0; p < 0x7f7f; p++)
@@ -64,7 +62,6 @@ static void test_rounding(void **state) {
 
 /* Halves determine the value, and the upper half is the nearest bf16 value; ties round away from zero. */
 static void test_halves(void **state) {
-    (void)state;
     static const uint32_t lower[] = {0, 1, 0x1234, 0x7fff, 0x8000, 0x8001, 0xabcd, 0xffff};
     for (uint32_t upper = 0; upper < 1 << 16; upper++)
         for (size_t i = 0; i < sizeof lower / sizeof *lower; i++) {
@@ -88,7 +85,6 @@ static void test_halves(void **state) {
 }
 
 static void test_overflow(void **state) {
-    (void)state;
     assert_int_equal(f32_to_f16(65504), 0x7bff);
     assert_int_equal(f32_to_f16(65519.996f), 0x7bff);
     assert_int_equal(f32_to_f16(65520), 0x7c00);
@@ -115,7 +111,6 @@ static double float8_by_definition(const Float8 *type, uint8_t pattern) {
 
 /* Every value survives a round trip, midpoints round to even, and values out of range saturate. */
 static void test_float8(void **state) {
-    (void)state;
     static const Float8 types[] = {{f32_to_e4m3, e4m3_to_f32, 3, 7, 0x7e},
                                    {f32_to_e5m2, e5m2_to_f32, 2, 15, 0x7b}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
@@ -143,7 +138,6 @@ static void test_float8(void **state) {
 }
 
 static void test_convert(void **state) {
-    (void)state;
     const float in[] = {1, -2.5f, 0.333333343f, 1e-3f};
     uint16_t half[4];
     double wide[4];
@@ -163,7 +157,6 @@ static void test_convert(void **state) {
 }
 
 static void test_names(void **state) {
-    (void)state;
     static const size_t sizes[DT_COUNT] = {
         [DT_F32] = 4,  [DT_BF16] = 2, [DT_F16] = 2,  [DT_F64] = 8,   [DT_I32] = 4,
         [DT_I64] = 8,  [DT_U8] = 1,   [DT_E4M3] = 1, [DT_E5M2] = 1,  [DT_I8] = 1,
@@ -176,7 +169,6 @@ static void test_names(void **state) {
 }
 
 static void test_views(void **state) {
-    (void)state;
     float data[24];
     Tensor t = tensor_3d(data, DT_F32, 2, 3, 4);
     assert_int_equal(tensor_count(t), 24);

@@ -109,7 +109,6 @@ static void split_anywhere(void **state) {
 
 /* A chunked reader must make progress: the cut is no earlier than the start of the last word. */
 static void splits_come_late(void **state) {
-    (void)state;
     static const char *const words[] = {"<|endoftext|>", NULL};
     CLEANUP(json_decrefp) json_t *vocab = kit_vocab(words);
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -288,7 +287,6 @@ static void saved_files_round_trip(void **state) {
 }
 
 static void both_file_formats(void **state) {
-    (void)state;
     static const char *const words[] = {"he", "\xC4\xA0he", "<|endoftext|>", NULL};
     static const char merges[] = "#version: 0.2\nh e\r\n\xC4\xA0 he\n";
     CLEANUP(json_decrefp) json_t *vocab = kit_vocab(words);
@@ -318,7 +316,6 @@ static void both_file_formats(void **state) {
 }
 
 static void whole_words_before_merges(void **state) {
-    (void)state;
     static const char *const words[] = {"he", "hey", NULL};
     CLEANUP(json_decrefp) json_t *vocab = kit_vocab(words);
     for (int ignore = 0; ignore < 2; ignore++) {

@@ -25,7 +25,6 @@ static json_t *vocab_without(const char *token) {
 }
 
 static void vocabularies(void **state) {
-    (void)state;
     assert_ok(load_parts(kit_vocab(words), "h e\n", 4));
     assert_ok(load_parts(kit_vocab(NULL), "", 0));
     assert_fails(load_parts(json_object(), "", 0), 1, "vocab.json: the vocabulary is empty");
@@ -48,7 +47,6 @@ static void vocabularies(void **state) {
 
 /* Every byte needs a token, otherwise some text could not be encoded. */
 static void bytes_without_a_token(void **state) {
-    (void)state;
     json_t *vocab = kit_vocab(words);
     json_object_del(vocab, "\xC4\xA0");
     json_object_set_new(vocab, "other", json_integer(' '));
@@ -63,7 +61,6 @@ static void bytes_without_a_token(void **state) {
 #define MERGES(text) load_parts(kit_vocab(words), text, sizeof text - 1)
 
 static void merges(void **state) {
-    (void)state;
     assert_ok(MERGES("#version: 0.2\nh e\n\xC4\xA0 he"));
     assert_ok(MERGES("h e\r\n\xC4\xA0 he\r\n"));
     assert_fails(MERGES("#version: 0.2\nh e\nhe l\n"), 1,
@@ -103,7 +100,6 @@ static Status load_changed(const char *path, const char *value) {
 }
 
 static void pipelines(void **state) {
-    (void)state;
     assert_ok(load_changed("version", "\"1.0\""));
     assert_ok(load_changed("truncation", "{\"max_length\": 5}"));
     assert_ok(load_changed("post_processor", "{\"type\": \"ByteLevel\"}"));
@@ -142,7 +138,6 @@ static void pipelines(void **state) {
 }
 
 static void added_tokens(void **state) {
-    (void)state;
     assert_ok(load_changed("added_tokens", "[]"));
     assert_ok(load_changed("added_tokens", "null"));
     assert_ok(load_changed("added_tokens", "[{\"id\": 259, \"content\": \"<pad>\"}]"));
@@ -177,7 +172,6 @@ static void put(const char *dir, const char *name, const char *text, size_t size
 
 /* Tokens that other files add to vocab.json. */
 static void added_tokens_in_other_files(void **state) {
-    (void)state;
     static const char config[] = "{\"added_tokens_decoder\": {\"%d\": {\"content\": \"new one\", "
                                  "\"special\": true, \"rstrip\": true}}}";
     char dir[] = "/tmp/weft-bpe-XXXXXX", text[256];
@@ -218,7 +212,6 @@ static void added_tokens_in_other_files(void **state) {
 }
 
 static void directories(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-bpe-XXXXXX";
     assert_non_null(mkdtemp(dir));
     CLEANUP(json_decrefp) json_t *json = kit_vocab(words);

@@ -6,13 +6,11 @@
 static json_t *golden;
 
 static int setup(void **state) {
-    (void)state;
     golden = json_load_file(KIT_GOLDEN "/components.json", JSON_ALLOW_NUL, NULL);
     return !golden;
 }
 
 static int teardown(void **state) {
-    (void)state;
     json_decref(golden);
     return 0;
 }
@@ -110,7 +108,6 @@ static void check_encoding(const json_t *kind, Tokenizer *tokenizer) {
 }
 
 static void encoding(void **state) {
-    (void)state;
     each_kind(check_encoding);
 }
 
@@ -125,7 +122,6 @@ static void check_decoding(const json_t *kind, Tokenizer *tokenizer) {
 }
 
 static void decoding(void **state) {
-    (void)state;
     each_kind(check_decoding);
 }
 
@@ -143,13 +139,11 @@ static void check_saved(const json_t *kind, Tokenizer *tokenizer) {
 }
 
 static void saving(void **state) {
-    (void)state;
     each_kind(check_saved);
 }
 
 /* Of added tokens that normalize alike, Hugging Face's tokenizers takes any; here it is the last. */
 static void tokens_that_normalize_alike(void **state) {
-    (void)state;
     static const char text[] =
         "{\"added_tokens\": [{\"id\": 1, \"content\": \"FOO\", \"normalized\": true, \"special\": true}, "
         "{\"id\": 2, "
@@ -177,7 +171,6 @@ static void check_kind(const json_t *kind, Tokenizer *tokenizer) {
 }
 
 static void kinds(void **state) {
-    (void)state;
     each_kind(check_kind);
 }
 

@@ -4,7 +4,6 @@
 #include "kit.h"
 
 static void bytes_round_trip(void **state) {
-    (void)state;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(encoder_freep) Encoder *encoder = NULL;
     assert_ok(tokenizer_new_bytes(&tokenizer, false));
@@ -36,7 +35,6 @@ static void bytes_round_trip(void **state) {
 }
 
 static void special_tokens_are_skipped(void **state) {
-    (void)state;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     assert_ok(tokenizer_new_bytes(&tokenizer, true));
     const SpecialTokens special = tokenizer_special(tokenizer);
@@ -57,7 +55,6 @@ static void special_tokens_are_skipped(void **state) {
 
 /* Each case has the bytes, the text returned by each push (separated by '|') and, after '#', by the end. */
 static void characters_are_complete(void **state) {
-    (void)state;
     static const struct {
         const char *bytes, *pieces;
     } cases[] = {
@@ -102,7 +99,6 @@ static void characters_are_complete(void **state) {
 /* Saved files load as the byte vocabulary again, and so do those that transformers wrote after loading them.
  * The names of the bytes are GPT-2's. */
 static void bytes_are_saved(void **state) {
-    (void)state;
     for (int bert = 0; bert < 2; bert++) {
         CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL, *saved = NULL, *theirs = NULL;
         CLEANUP(mem_freep) char *path = NULL;
@@ -139,7 +135,6 @@ static void bytes_are_saved(void **state) {
 }
 
 static void no_tokenizer(void **state) {
-    (void)state;
     Tokenizer *tokenizer = NULL;
     assert_false(tokenizer_exists(WEFT_TEST_DIR));
     assert_fails(tokenizer_load(&tokenizer, WEFT_TEST_DIR), 1, "contains no tokenizer");

@@ -81,24 +81,20 @@ static void check_bpe(const char *from, const char *name, int64_t vocab) {
 }
 
 static void bpe_as_hugging_face(void **state) {
-    (void)state;
     check_bpe("text.txt", "bpe.txt", 700);
 }
 
 static void bpe_stops_when_text_is_exhausted(void **state) {
-    (void)state;
     check_bpe("text.txt", "bpe-all.txt", 100000);
 }
 
 /* Words are merged in parts of 512 symbols, which must not show. */
 static void bpe_of_long_words(void **state) {
-    (void)state;
     check_bpe("long.txt", "bpe-long.txt", 100000);
 }
 
 /* A run whose doubled tokens would exceed the limit of a vocabulary. */
 static void bpe_of_a_huge_word(void **state) {
-    (void)state;
     enum { SIZE = 1 << 19 };
     LearnSpec spec = spec_of(TOKENIZER_BPE, 1000);
     CLEANUP(learner_freep) Learner *learner = NULL;
@@ -124,7 +120,6 @@ static void check_wordpiece(const char *name, const LearnSpec *spec) {
 }
 
 static void wordpiece_as_hugging_face(void **state) {
-    (void)state;
     LearnSpec spec = spec_of(TOKENIZER_WORDPIECE, 500);
     check_wordpiece("wordpiece.txt", &spec);
     spec.vocab = 600;
@@ -166,7 +161,6 @@ static uint64_t learn_in_pieces(LearnSpec spec, int threads, size_t piece, bool 
 }
 
 static void order_and_threads_do_not_matter(void **state) {
-    (void)state;
     LearnSpec specs[] = {spec_of(TOKENIZER_BPE, 600), spec_of(TOKENIZER_WORDPIECE, 500)};
     for (size_t i = 0; i < 2; i++) {
         CLEANUP(tokenizer_freep) Tokenizer *whole = learn_golden("text.txt", &specs[i]);
@@ -181,7 +175,6 @@ static void order_and_threads_do_not_matter(void **state) {
 /* ---- trained tokenizers work ---- */
 
 static void decodes_what_it_encodes(void **state) {
-    (void)state;
     LearnSpec spec = spec_of(TOKENIZER_BPE, 900);
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = learn_golden("text.txt", &spec);
     CLEANUP(encoder_freep) Encoder *encoder = NULL;
@@ -197,7 +190,6 @@ static void decodes_what_it_encodes(void **state) {
 }
 
 static void accepts_any_bytes(void **state) {
-    (void)state;
     char bytes[4096];
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (char)(i * i / 7 + i);
     LearnSpec spec = spec_of(TOKENIZER_BPE, 300);
@@ -210,7 +202,6 @@ static void accepts_any_bytes(void **state) {
 
 /* A megabyte without a word boundary is split into parts and trains quickly. */
 static void words_of_any_length(void **state) {
-    (void)state;
     size_t size = 1 << 20;
     CLEANUP(mem_freep) char *text = NULL;
     assert_ok(mem_new(size, 1, &text));
@@ -225,7 +216,6 @@ static void words_of_any_length(void **state) {
 }
 
 static void special_tokens_come_first(void **state) {
-    (void)state;
     const char *special[] = {"<pad>", "<|endoftext|>", "th"};
     LearnSpec spec = spec_of(TOKENIZER_BPE, 262);
     spec.special = special;
@@ -251,7 +241,6 @@ static void record_progress(void *context, int64_t done, int64_t total) {
 }
 
 static void reports_progress(void **state) {
-    (void)state;
     size_t size;
     CLEANUP(mem_freep) char *text = read_golden("text.txt", &size);
     CLEANUP(learner_freep) Learner *learner = NULL;
@@ -274,7 +263,6 @@ static Status try_spec(LearnSpec spec) {
 }
 
 static void invalid_requests(void **state) {
-    (void)state;
     LearnSpec bpe = spec_of(TOKENIZER_BPE, 300), spec = bpe, wordpiece = spec_of(TOKENIZER_WORDPIECE, 300);
     spec.vocab = 256;
     assert_fails(try_spec(spec), 2, "256 bytes and 1 special token need 257");
@@ -323,7 +311,6 @@ static Status try_text(LearnSpec spec, const char *text) {
 }
 
 static void text_without_content(void **state) {
-    (void)state;
     assert_fails(try_text(spec_of(TOKENIZER_BPE, 300), ""), 1, "no words");
     assert_fails(try_text(spec_of(TOKENIZER_WORDPIECE, 300), " \n\t "), 1, "no words");
     assert_fails(try_text(spec_of(TOKENIZER_WORDPIECE, 10), "abc defg"), 2,

@@ -9,13 +9,11 @@
 static json_t *golden;
 
 static int setup(void **state) {
-    (void)state;
     golden = json_load_file(KIT_GOLDEN "/pipelines.json", JSON_ALLOW_NUL, NULL);
     return !golden;
 }
 
 static int teardown(void **state) {
-    (void)state;
     json_decref(golden);
     return 0;
 }
@@ -116,7 +114,6 @@ static void check_text(const Tokenizer *tokenizer, Encoder *encoder, const char 
 }
 
 static void matches_tokenizers(void **state) {
-    (void)state;
     size_t i, j;
     json_t *kind, *text;
     json_array_foreach(json_object_get(golden, "kinds"), i, kind) {
@@ -144,7 +141,6 @@ static void fill_block(Bytes *text, const char *pattern, uint32_t first) {
 }
 
 static void every_character(void **state) {
-    (void)state;
     CLEANUP(bytes_done) Bytes text = {0};
     size_t i;
     json_t *kind;
@@ -170,7 +166,6 @@ static void every_character(void **state) {
 
 /* Bytes that are not UTF-8 survive where every byte has a token. */
 static void restores_any_bytes(void **state) {
-    (void)state;
     static const char *const names[] = {"llama3", "qwen2", "smollm", "o200k", "llama2", "mistral"};
     enum { RESTORED = 4 }; /* ByteFallback replaces bytes that are not UTF-8 */
     static const char text[] = "a\xFF\xC3\x28 caf\xC3\xA9 \xE2\x82 x\xF0\x9F\x98\x80\xED\xA0\x80'\x80";
@@ -189,7 +184,6 @@ static void restores_any_bytes(void **state) {
 
 /* Words and runs of marks as long as a text: time must not grow with the square. */
 static void long_runs(void **state) {
-    (void)state;
     static const char *const names[] = {"llama2 across words", "mistral", "qwen2", "o200k", "nfd"};
     static const char *const runs[] = {"a", " ", "\xCC\x95\xCC\x96", "\xE7\xBB\x87", "\n", "A"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -208,7 +202,6 @@ static void long_runs(void **state) {
 
 /* Without a token for unknown characters, those around one meet, and may merge. */
 static void unknown_characters(void **state) {
-    (void)state;
     CLEANUP(json_decrefp)
     json_t *json = json_loads("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"_\": 0, \"a\": 1, \"__\": 2}, "
                               "\"merges\": [\"_ _\"]}, \"pre_tokenizer\": {\"type\": \"Metaspace\", "
@@ -228,7 +221,6 @@ static void unknown_characters(void **state) {
 
 /* Written and read again, a tokenizer is the same. */
 static void saves(void **state) {
-    (void)state;
     size_t i;
     json_t *kind;
     char dir[] = "/tmp/weft-pipelines-XXXXXX";
@@ -247,7 +239,6 @@ static void saves(void **state) {
 
 /* vocab.json and merges.txt of a Qwen2Tokenizer have the pipeline that transformers gives them. */
 static void qwen2_files(void **state) {
-    (void)state;
     static const char *const words[] = {"12", "<|endoftext|>", NULL};
     static const char config[] = "{\"tokenizer_class\": \"Qwen2Tokenizer\"}", text[] = "12e\xCC\x81";
     char dir[] = "/tmp/weft-pipelines-XXXXXX";
@@ -277,7 +268,6 @@ static void qwen2_files(void **state) {
 }
 
 static void sentencepiece_model(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-pipelines-XXXXXX";
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -301,7 +291,6 @@ static Status load_pattern(const char *pattern) {
 }
 
 static void patterns(void **state) {
-    (void)state;
     static const struct {
         const char *pattern, *message;
     } refused[] = {
@@ -359,7 +348,6 @@ static void assert_finds(const char *pattern, const char *text, const char *expe
 }
 
 static void matching(void **state) {
-    (void)state;
     assert_finds("a|ab", "abab", "a|a|");
     assert_finds("(?:ab|a)(?:c|bc)", "abc abbc", "abc|abbc|");
     assert_finds("\\d{2,3}", "1 12 1234567", "12|123|456|");
@@ -386,7 +374,6 @@ static void matching(void **state) {
 
 /* Patterns that PCRE2 matches, with what Oniguruma finds. */
 static void matching_by_pcre2(void **state) {
-    (void)state;
     if (!regex_pcre_exists()) {
         assert_fails(load_pattern("(?<=a)b"), 1, "the pattern '(?<=a)b' needs a build of weft with PCRE2");
         skip();
@@ -420,7 +407,6 @@ static void matching_by_pcre2(void **state) {
 
 /* Matching stops rather than taking forever. */
 static void step_limit(void **state) {
-    (void)state;
     CLEANUP(regex_freep) Regex *regex = NULL;
     CLEANUP(regex_scratch_done) RegexScratch scratch = {0};
     char text[3000];
@@ -447,7 +433,6 @@ static Status load_changed(const char *name, const char *key, const char *value)
 }
 
 static void components(void **state) {
-    (void)state;
     const struct {
         const char *key, *value, *message;
     } refused[] = {

@@ -109,7 +109,6 @@ static void check_saved(const Tokenizer *tokenizer, const json_t *inputs, const 
 }
 
 static void golden(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *text = NULL;
     const char *path = getenv("WEFT_POST_CASES");
     size_t size, lines = 0;
@@ -201,7 +200,6 @@ static const struct {
 };
 
 static void refuses_the_rest(void **state) {
-    (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         assert_fails(load_with("bpe", refused[i].key, refused[i].component), 1, refused[i].message);
         assert_fails(load_with("wordpiece", refused[i].key, refused[i].component), 1, refused[i].message);
@@ -230,7 +228,6 @@ static void put(const char *name, const char *text) {
 
 static int setup(void **state) {
     static char dir[] = "/tmp/weft-post-XXXXXX";
-    (void)state;
     work = mkdtemp(dir);
     CLEANUP(json_decrefp) json_t *vocab = kit_vocab(words);
     CLEANUP(mem_freep) char *text = json_dumps(vocab, 0);
@@ -240,7 +237,6 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     return dir_remove(work) != OK;
 }
 
@@ -267,7 +263,6 @@ static void assert_encodes(const char *config, bool pair, const int32_t *expecte
 
 /* As transformers' GPT2Tokenizer does with the same files (version 5.22.2). */
 static void bos_and_eos(void **state) {
-    (void)state;
     assert_encodes("{}", false, IDS(HE), IDS(0));
     assert_encodes("{}", true, IDS(HE, HE), IDS(0, 1));
     assert_encodes("{\"add_bos_token\": false}", false, IDS(HE), IDS(0));
@@ -291,7 +286,6 @@ static void bos_and_eos(void **state) {
 
 /* As transformers' RobertaTokenizer does. */
 static void roberta_files(void **state) {
-    (void)state;
     assert_encodes("{\"tokenizer_class\": \"RobertaTokenizer\", \"sep_token\": \"<|endoftext|>\"}", false,
                    IDS(START, HE, END), IDS(0, 0, 0));
     assert_encodes("{\"tokenizer_class\": \"RobertaTokenizerFast\", \"sep_token\": \"<|endoftext|>\"}", true,
@@ -307,7 +301,6 @@ static void roberta_files(void **state) {
 
 /* tokenizer.json takes precedence, and the saved post-processor is that of the files. */
 static void saved_bos(void **state) {
-    (void)state;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(mem_freep) char *path = NULL;
     put("tokenizer_config.json", "{\"add_bos_token\": true}");
@@ -322,7 +315,6 @@ static void saved_bos(void **state) {
 /* ---- templates ---- */
 
 static void templates(void **state) {
-    (void)state;
     CLEANUP(token_template_done) TokenTemplate bert = {0};
     CLEANUP(token_template_done) TokenTemplate plain = {0};
     assert_ok(token_template_add_bert(&bert, 7, 8, true));
@@ -347,7 +339,6 @@ static void templates(void **state) {
 
 /* Without the regular expression no cut is safe, except after an added token. */
 static void whole_spans(void **state) {
-    (void)state;
     CLEANUP(json_decrefp) json_t *json = base_json("bpe");
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(encoder_freep) Encoder *encoder = NULL;

@@ -66,7 +66,6 @@ static void check_line(const json_t *line) {
 }
 
 static void matches_hugging_face(void **state) {
-    (void)state;
     CLEANUP(mem_freep) char *text = NULL;
     size_t size, lines = 0;
     assert_ok(file_read(KIT_GOLDEN "/whitespace_cases.jsonl", 1 << 20, &text, &size));

@@ -152,7 +152,6 @@ static void check_added(const json_t *json, void *context) {
 
 /* Added tokens with all combinations of flags, matched in normalized text, before and after saving. */
 static void added_tokens_as_hugging_face(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-added-XXXXXX";
     AddedKit added = {.dir = mkdtemp(dir)};
     assert_non_null(added.dir);
@@ -169,7 +168,6 @@ static void added_tokens_as_hugging_face(void **state) {
 }
 
 static void text_as_hugging_face(void **state) {
-    (void)state;
     Kit kits[2] = {kit_of(GOLDEN "wordpiece_uncased.txt"), kit_of(GOLDEN "wordpiece_cased.txt")};
     each_case("uncased", check_texts, kits);
     kit_done(&kits[0]);
@@ -178,7 +176,6 @@ static void text_as_hugging_face(void **state) {
 
 /* An encoder without special tokens treats their names as plain text. */
 static void plain_text_has_no_special_tokens(void **state) {
-    (void)state;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(encoder_freep) Encoder *encoder = NULL;
     assert_ok(tokenizer_load(&tokenizer, GOLDEN "wordpiece_uncased.txt"));
@@ -227,7 +224,6 @@ static void check_decoding(const json_t *json, void *context) {
 }
 
 static void decoding_as_hugging_face(void **state) {
-    (void)state;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     assert_ok(tokenizer_load(&tokenizer, GOLDEN "wordpiece_uncased.txt"));
     each_case("ids", check_decoding, tokenizer);
@@ -294,7 +290,6 @@ static void check_code_points(const json_t *json, void *context) {
 }
 
 static void every_code_point_as_hugging_face(void **state) {
-    (void)state;
     each_case("sums", check_code_points, NULL);
 }
 
@@ -302,7 +297,6 @@ static void every_code_point_as_hugging_face(void **state) {
 
 /* A word too large to buffer is counted, not stored, and becomes a single [UNK]. */
 static void long_words_are_unknown(void **state) {
-    (void)state;
     Kit kit = kit_of(GOLDEN "wordpiece_uncased.txt");
     const size_t size = 32 << 20;
     CLEANUP(mem_freep) char *text = malloc(size);
@@ -340,7 +334,6 @@ static void check_published(const Kit *kit, const json_t *json) {
 }
 
 static void published_ids(void **state) {
-    (void)state;
     gzFile file = gzopen(SHARED "reference/tokenizers/token_ids.jsonl.gz", "rb");
     if (!file || !path_exists(SHARED "tokenizers/bert-base-uncased/vocab.txt")) skip();
     Kit kit = kit_of(SHARED "tokenizers/bert-base-uncased");
@@ -359,7 +352,6 @@ static void published_ids(void **state) {
 
 /* Texts separated by a marker line, and a file with one line of ids per text. */
 static void hard_cases(void **state) {
-    (void)state;
     const char *separator = "\n__ggml_vocab_test__\n";
     const char *in = SHARED "reference/tokenizers/llamacpp.inp",
                *out = SHARED "reference/tokenizers/llamacpp-bert.out";

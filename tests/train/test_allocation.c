@@ -166,7 +166,6 @@ static void fail_each(Path *path) {
 
 #define TEST(path)                                                                                           \
     static void test_##path(void **state) {                                                                  \
-        (void)state;                                                                                         \
         fail_each(path);                                                                                     \
     }
 TEST(step_alone)

@@ -14,7 +14,6 @@
 /* A step belongs to the epoch of its first sample; an epoch ends with the step that trains on its last
  * sample. */
 static void boundaries(void **state) {
-    (void)state;
     for (int64_t samples = 1; samples <= 12; samples++)
         for (int64_t batch = 1; batch <= 15; batch++) {
             Epochs epochs = {.samples = samples, .batch = batch};

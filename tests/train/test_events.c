@@ -116,7 +116,6 @@ static int find_files(const char *dir, char *ret_path, size_t room) {
 
 /* The CRC-32C of "123456789" is published. Masking rotates it by 15 bits and adds a constant. */
 static void checksum(void **state) {
-    (void)state;
     uint32_t crc = 0xe3069283;
     assert_int_equal(events_checksum("123456789", 9), (crc >> 15 | crc << 17) + 0xa282ead8u);
 }
@@ -129,7 +128,6 @@ static void add(Events *events, const char *text) {
 }
 
 static void numbers_at_steps(void **state) {
-    (void)state;
     char dir[] = "/tmp/weft-events-XXXXXX", path[600];
     assert_non_null(mkdtemp(dir));
     CLEANUP(mem_freep) Record *records = NULL;

@@ -40,7 +40,6 @@ static StepVerdict verdict(const Guard *guard, double loss, double norm) {
 }
 
 static void spikes_stand_out(void **state) {
-    (void)state;
     Guard calm = trained(3, 0.005, 100), rough = trained(0.05, 1, 100), young = trained(3, 0.005, 15);
     assert_int_equal(verdict(&calm, 3.5, 1), STEP_FINE);
     assert_int_equal(verdict(&calm, 4, 1), STEP_SPIKE);
@@ -54,7 +53,6 @@ static void spikes_stand_out(void **state) {
 }
 
 static void a_high_loss_diverges(void **state) {
-    (void)state;
     char text[GUARD_TEXT];
     Guard guard = trained(5.6, 0.01, 1);
     assert_int_equal(verdict(&guard, 18, 1), STEP_SPIKE);
@@ -70,7 +68,6 @@ static void a_high_loss_diverges(void **state) {
 }
 
 static void nothing_to_predict_is_fine(void **state) {
-    (void)state;
     Guard guard;
     guard_init(&guard);
     for (int i = 0; i < 40; i++) {
@@ -82,7 +79,6 @@ static void nothing_to_predict_is_fine(void **state) {
 }
 
 static void checkpoints_keep_the_state(void **state) {
-    (void)state;
     const int steps[] = {0, 5, 64, 150};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         Guard guard = trained(4, 0.1, steps[i]), back;

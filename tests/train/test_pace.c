@@ -10,7 +10,6 @@ static int round_of(Pace *pace, const double *seconds, double *ret_factor) {
 }
 
 static void test_always_slow(void **state) {
-    (void)state;
     CLEANUP(pace_done) Pace pace = {0};
     double factor = 0;
     assert_ok(pace_init(&pace, 4));
@@ -25,7 +24,6 @@ static void test_always_slow(void **state) {
 }
 
 static void test_two_workers(void **state) {
-    (void)state;
     CLEANUP(pace_done) Pace pace = {0};
     double factor = 0;
     assert_ok(pace_init(&pace, 2));
@@ -36,7 +34,6 @@ static void test_two_workers(void **state) {
 
 /* One slow round is not reported, nor are rounds too short to judge, nor equal workers. */
 static void test_quiet(void **state) {
-    (void)state;
     CLEANUP(pace_done) Pace pace = {0};
     double factor = 0;
     assert_ok(pace_init(&pace, 3));

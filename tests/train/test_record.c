@@ -130,7 +130,6 @@ static StepResult random_step(Toy *toy, int64_t step) {
 /* A step's micro_norm is the root mean square over its micro-batches. A single estimate from sketches may be
  * off; the average over many projections of the same step may not. */
 static void sketches_are_unbiased(void **state) {
-    (void)state;
     enum { PROJECTIONS = 400 };
     Toy toy;
     toy_init(&toy);
@@ -156,7 +155,6 @@ static void sketches_are_unbiased(void **state) {
 /* Windows of steps at fixed weights. Each estimate is within a few of its own standard errors of the exact
  * scale; their mean is right; and the standard errors are, on average, as large as they claim. */
 static void noise_matches_examples(void **state) {
-    (void)state;
     enum { WINDOWS = 40, STEPS = 150 };
     Toy toy;
     toy_init(&toy);
@@ -227,7 +225,6 @@ static void add_gaussian(Noise *noise, Draws *draws, int micros, double scale, d
 /* Estimates of a scale far above the batch, with gradients that shrink during the run. The figures that the
  * previous estimator had on such data: 349 for a scale of 152. */
 static void noise_above_batch(void **state) {
-    (void)state;
     enum { RUNS = 200, STEPS = 2000, MICROS_HERE = 8 };
     const double scale = 152;
     Draws *draws = draws_new(5);
@@ -257,7 +254,6 @@ static void noise_above_batch(void **state) {
 
 /* With too few steps for such a scale there is no value, rather than a wrong one. */
 static void noise_unknown(void **state) {
-    (void)state;
     Draws *draws = draws_new(6);
     int known = 0;
     for (int run = 0; run < 100; run++) {
@@ -270,7 +266,6 @@ static void noise_unknown(void **state) {
 }
 
 static void efficiency_of_batches(void **state) {
-    (void)state;
     assert_true(noise_efficiency(100, 10, 100) == 0.55);
     assert_true(noise_efficiency(NAN, 8, 8) == 1);
     assert_true(isnan(noise_efficiency(NAN, 8, 16)));

@@ -20,7 +20,6 @@ static double rank_correlation(const double *x, const double *y, int64_t count) 
 }
 
 static void test_ranks(void **state) {
-    (void)state;
     double values[] = {3, -1, 3, 7, -1, 3, 0};
     const double expected[] = {5, 1.5, 5, 7, 1.5, 5, 3};
     assert_ok(ranks_of(values, 7));
@@ -30,7 +29,6 @@ static void test_ranks(void **state) {
 
 /* scipy.stats.pearsonr and spearmanr. */
 static void test_correlations(void **state) {
-    (void)state;
     const double x[] = {1.5, -2, 0.25, 7, 7, 3, -2, 1}, y[] = {2, 0, 0, 5, 9, 2, -1, 2};
     assert_near(correlation(x, y, 8), 0.9163753642087074);
     assert_near(rank_correlation(x, y, 8), 0.9504755800871905);

@@ -34,7 +34,6 @@ static int make_temp_dir(void **state) {
 }
 
 static int remove_temp_dir(void **state) {
-    (void)state;
     assert_ok(dir_remove(temp_dir));
     return 0;
 }
@@ -142,7 +141,6 @@ static long read_losses(const char *dir, double *loss, long limit) {
 #define LAYOUT(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 static void killed_and_resumed(void **state) {
-    (void)state;
     require_mpi();
     /* Options that a resumed run's command line omits come from the run directory. */
     const char *const *layouts[] = {
@@ -184,7 +182,6 @@ static void killed_and_resumed(void **state) {
 
 /* After an interrupt (not a kill), all ranks stop after the same step and save it. */
 static void stopped_and_resumed(void **state) {
-    (void)state;
     require_mpi();
     pid_t child = fork();
     assert_true(child >= 0);
@@ -220,7 +217,6 @@ static void stopped_and_resumed(void **state) {
 /* ---- the run directory as a model ---- */
 
 static void other_commands_accept_it(void **state) {
-    (void)state;
     require_mpi();
     Ran made = program_run(SMALL, "--steps", "4", "--ranks", "2", "--zero", "3", "--out", run_dir, "--quiet");
     if (made.code) fail_msg("%s", made.err);
@@ -256,7 +252,6 @@ static void other_commands_accept_it(void **state) {
 /* ---- a full disk on one rank ---- */
 
 static void one_rank_cannot_write(void **state) {
-    (void)state;
     require_mpi();
     char line[4096], words[1024] = "";
     const char *const argv[] = {SMALL, "--steps", "3", "--zero", "3", "--quiet", "--out", run_dir};
@@ -296,7 +291,6 @@ static int take_lock(void) {
 
 /* A run waits for a process that is just ending, and fails if the process stays. */
 static void waits_for_the_directory(void **state) {
-    (void)state;
     assert_int_equal(mkdir(run_dir, 0777), 0);
     int fd = take_lock();
     Ran refused = program_run(SMALL, "--steps", "1", "--quiet", "--out", run_dir);

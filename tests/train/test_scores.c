@@ -21,7 +21,6 @@ static json_t *evaluate(const char *dir, const char *file, int64_t batch) {
 }
 
 static void test_scores(void **state) {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         char dir[256], file[300], facts_file[300];
         snprintf(dir, sizeof dir, WEFT_TEST_DIR "/golden/cases/%s", cases[i]);
@@ -46,7 +45,6 @@ static void test_scores(void **state) {
 
 /* sklearn.metrics.matthews_corrcoef of scikit-learn for these labels and predictions. */
 static void test_mcc(void **state) {
-    (void)state;
     static const struct {
         const char *given, *predicted;
         double expected;

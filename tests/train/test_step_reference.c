@@ -111,7 +111,6 @@ static void compare(const TrialSpec *spec, ProblemType problem, const char *kern
 }
 
 static void test_families_and_heads(void **state) {
-    (void)state;
     TrialJob job;
     int jobs = 0;
     for (TrialSpec spec = {.micro_batch = MICRO}; trial_job(spec.job, &job); spec.job++, jobs++) {
@@ -127,14 +126,12 @@ static void test_families_and_heads(void **state) {
 }
 
 static void test_optimizers(void **state) {
-    (void)state;
     for (TrialSpec spec = {.micro_batch = MICRO}; optim_row(spec.optimizer); spec.optimizer++)
         compare(&spec, PROBLEM_AUTO, test_kernels());
 }
 
 /* Blocks from below; parameters in between. */
 static void test_frozen(void **state) {
-    (void)state;
     TrialJob job;
     for (TrialSpec spec = {.micro_batch = MICRO}; trial_job(spec.job, &job); spec.job++) {
         spec.optimizer = spec.job % 4;
@@ -146,7 +143,6 @@ static void test_frozen(void **state) {
 
 /* With the kernels that define what each computes, it is a definition of the whole step. */
 static void test_reference_kernels(void **state) {
-    (void)state;
     if (test_on_cuda()) skip();
     compare(&(TrialSpec){.micro_batch = MICRO}, PROBLEM_AUTO, "ref");
 }

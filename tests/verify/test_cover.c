@@ -10,7 +10,6 @@ enum { PRECISIONS = 3, LIMIT = 400 };
 
 /* Each layout adds a pair, and none is left in the end; a pair that no layout has was not legal. */
 static void all_pairs_occur(void **state) {
-    (void)state;
     static const int ranks[] = {1, 2, 3, 4, 6, 8, 12, 16};
     for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
         CLEANUP(cover_done) Cover cover = {0};
@@ -44,7 +43,6 @@ static void all_pairs_occur(void **state) {
 }
 
 static void illegal_layouts_are_known(void **state) {
-    (void)state;
     const TrialSpec good = {.mesh = {.dp = 2, .tp = 2, .pp = 2}, .chunks = 1, .micro_batch = 2};
     TrialSpec bad[] = {good, good, good, good, good, good, good};
     bad[0].mesh.tp = 3;                                   /* heads */

@@ -47,7 +47,6 @@ static void spoil(Trial *trial, int unit, float value) {
 /* The last weights of a trial, one of which is not a number, are compared with those of a record. Neither the
  * elements and parameters after it nor other ranks hide it. */
 static void not_a_number_is_the_largest_difference(void **state) {
-    (void)state;
     CLEANUP(compared_done) Compared compared;
     compared_new(&compared);
     const Record *record = &compared.record;
@@ -69,7 +68,6 @@ static void not_a_number_is_the_largest_difference(void **state) {
 
 /* Momentum that is 1% too large changes a weight by less than rounding errors of its gradient may. */
 static void states_are_compared(void **state) {
-    (void)state;
     CLEANUP(compared_done) Compared compared;
     compared_new(&compared);
     Store *momentum = compared.trial.runner->state[0];
