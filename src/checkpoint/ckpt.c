@@ -79,18 +79,14 @@ typedef struct StateList {
 
 static Status list_state(SaveList *list, int file, int at, const CheckpointState *saved, StateList what) {
     const Store *store = list->store[at];
-    for (int i = 0; i < store->model->count; i++) {
-        const Block *block = &store->model->block[i];
-        for (size_t j = 0; j < block->params.count; j++) {
-            const ParamDesc *desc = &block->params.desc[j];
-            const char *kind = what.kind ? what.kind : optim_state_name(saved->optim, desc, what.state);
-            if (desc->tied || desc->frozen || !kind || (what.unit && !what.unit[block->ref[j].unit]))
-                continue;
-            char name[STATE_NAME];
-            HfTensor tensor = checkpoint_state_tensor(desc);
-            checkpoint_state_name(name, list->owner[at], what.writer, kind, desc);
-            TRY(save_list_add(list, at, what.writer, file, name, block->ref[j], &tensor, DT_F32));
-        }
+    for (ModelParam param = {0}; model_param_next(store->model, &param);) {
+        const ParamDesc *desc = param.desc;
+        const char *kind = what.kind ? what.kind : optim_state_name(saved->optim, desc, what.state);
+        if (desc->frozen || !kind || (what.unit && !what.unit[param.ref.unit])) continue;
+        char name[STATE_NAME];
+        HfTensor tensor = checkpoint_state_tensor(desc);
+        checkpoint_state_name(name, list->owner[at], what.writer, kind, desc);
+        TRY(save_list_add(list, at, what.writer, file, name, param.ref, &tensor, DT_F32));
     }
     return OK;
 }

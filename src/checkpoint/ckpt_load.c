@@ -72,14 +72,9 @@ static Status load_param(const StateSource *from, const StateLoad *what, const c
 }
 
 static Status load_states(const StateSource *from, StateLoad what, Store *store) {
-    for (int i = 0; i < store->model->count; i++) {
-        const Block *block = &store->model->block[i];
-        for (size_t j = 0; j < block->params.count; j++) {
-            const ParamDesc *desc = &block->params.desc[j];
-            const char *kind = what.kind ? what.kind : optim_state_name(from->optim, desc, what.state);
-            if (!desc->tied && !desc->frozen && kind)
-                TRY(load_param(from, &what, kind, desc, block->ref[j], store));
-        }
+    for (ModelParam param = {0}; model_param_next(store->model, &param);) {
+        const char *kind = what.kind ? what.kind : optim_state_name(from->optim, param.desc, what.state);
+        if (!param.desc->frozen && kind) TRY(load_param(from, &what, kind, param.desc, param.ref, store));
     }
     return OK;
 }

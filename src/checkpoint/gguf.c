@@ -97,12 +97,8 @@ static Status add_frequencies(Manifest *manifest, const ModelConfig *config) {
 
 static Status manifest_init(Manifest *manifest, const Model *model, GgufType type) {
     TRY(add_frequencies(manifest, &model->config));
-    for (int i = 0; i < model->count; i++) {
-        const Block *block = &model->block[i];
-        for (size_t j = 0; j < block->params.count; j++)
-            if (!block->params.desc[j].tied)
-                TRY(add_param(manifest, &model->config, &block->params.desc[j], block->ref[j], type));
-    }
+    for (ModelParam param = {0}; model_param_next(model, &param);)
+        TRY(add_param(manifest, &model->config, param.desc, param.ref, type));
     return OK;
 }
 

@@ -132,17 +132,15 @@ static Status check_tensor(const Loader *loader, const ParamDesc *desc, const Hf
 
 Status store_read_slot(Store *store, ParamRef ref, const HfTensor *wanted, const SafeTensor *const *tensor,
                        int parts, const RootDisk *disk, Stream *stream) {
-    const ParamSlot *slot = &store->unit[ref.unit].slot[ref.slot];
-    int64_t first = store->first[ref.unit], from, count;
-    if (!slot_overlap(slot, first, store->count[ref.unit], &from, &count))
-        return disk ? slice_receive(NULL, slot, 0, 0, wanted, tensor, parts, disk) : OK;
-    Values to = store_values(store, ref.unit, slot->offset + from - first);
+    StorePart part;
+    if (!store_part(store, ref, &part))
+        return disk ? slice_receive(NULL, part.slot, 0, 0, wanted, tensor, parts, disk) : OK;
     float *host = NULL;
     CLEANUP(mem_freep) float *staging = NULL;
-    TRY(values_space(stream, to, count, &staging, &host));
-    TRY(disk ? slice_receive(host, slot, from, count, wanted, tensor, parts, disk)
-             : slice_read(host, slot, from, count, wanted, tensor, parts));
-    return values_set(stream, to, count, staging);
+    TRY(values_space(stream, part.values, part.count, &staging, &host));
+    TRY(disk ? slice_receive(host, part.slot, part.from, part.count, wanted, tensor, parts, disk)
+             : slice_read(host, part.slot, part.from, part.count, wanted, tensor, parts));
+    return values_set(stream, part.values, part.count, staging);
 }
 
 /* Quantized parameters are not in the store; hf_quantized_load reads them. */
@@ -202,12 +200,8 @@ static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *
 }
 
 static Status load_params(Loader *loader, bool copy) {
-    for (int i = 0; i < loader->model->count; i++) {
-        const Block *block = &loader->model->block[i];
-        for (size_t j = 0; j < block->params.count; j++)
-            if (!block->params.desc[j].tied)
-                TRY(load_param(loader, &block->params.desc[j], copy ? &block->ref[j] : NULL));
-    }
+    for (ModelParam param = {0}; model_param_next(loader->model, &param);)
+        TRY(load_param(loader, param.desc, copy ? &param.ref : NULL));
     return OK;
 }
 

@@ -201,11 +201,8 @@ Status hf_quantized_load(const char *dir, Model *model, const Exec *exec) {
     if (!model->config.int8) return OK;
     CLEANUP(hf_files_freep) HfFiles *files = NULL;
     TRY(hf_files_open(&files, dir));
-    for (int i = 0; i < model->count; i++)
-        for (size_t j = 0; j < model->block[i].params.count; j++) {
-            const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (desc->int8 && !desc->tied) TRY(load_one(dir, model, exec, desc, files));
-        }
+    for (ModelParam param = {0}; model_param_next(model, &param);)
+        if (param.desc->int8) TRY(load_one(dir, model, exec, param.desc, files));
     return OK;
 }
 

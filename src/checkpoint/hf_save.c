@@ -74,14 +74,9 @@ static void assign_files(HfManifest *manifest, const SaveOptions *options) {
 
 Status hf_manifest_init(HfManifest *ret_manifest, const Model *model, const SaveOptions *options) {
     CLEANUP(hf_manifest_done) HfManifest manifest = {0};
-    for (int i = 0; i < model->count; i++) {
-        const Block *block = &model->block[i];
-        for (size_t j = 0; j < block->params.count; j++)
-            if (!block->params.desc[j].tied && !block->params.desc[j].int8 &&
-                !(options->sparse && sparse_param(block, &block->params.desc[j])))
-                TRY(add_param(&manifest, &model->config, &block->params.desc[j], block->ref[j],
-                              options->dtype));
-    }
+    for (ModelParam param = {0}; model_param_next(model, &param);)
+        if (!param.desc->int8 && !(options->sparse && sparse_param(&param)))
+            TRY(add_param(&manifest, &model->config, param.desc, param.ref, options->dtype));
     assign_files(&manifest, options);
     return MOVE(ret_manifest, manifest);
 }

@@ -7,8 +7,8 @@
 
 enum { SPARSE_NAME = PARAM_NAME + 16 };
 
-bool sparse_param(const Block *block, const ParamDesc *desc) {
-    return block_is_layer(block) && desc->decay && desc->ndim >= 2;
+bool sparse_param(const ModelParam *param) {
+    return block_is_layer(param->block) && param->desc->decay && param->desc->ndim >= 2;
 }
 
 static void matrix_shape(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_cols) {
@@ -57,24 +57,18 @@ static Status write_one(const ParamDesc *desc, const float *w, DType dtype, int6
 }
 
 Status sparse_declare(const Store *params, DType dtype, SafeWriter *writer) {
-    const Model *model = params->model;
-    for (int i = 0; i < model->count; i++)
-        for (size_t j = 0; j < model->block[i].params.count; j++) {
-            const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (sparse_param(&model->block[i], desc))
-                TRY(declare_one(desc, tensor_f32(params->view[i][j]), dtype, writer));
-        }
+    StorePart part;
+    for (ModelParam param = {0}; model_param_next(params->model, &param);)
+        if (sparse_param(&param) && store_part(params, param.ref, &part))
+            TRY(declare_one(param.desc, part.values.data, dtype, writer));
     return OK;
 }
 
 Status sparse_write(const Store *params, DType dtype, int64_t at, SafeWriter *writer) {
-    const Model *model = params->model;
-    for (int i = 0; i < model->count; i++)
-        for (size_t j = 0; j < model->block[i].params.count; j++) {
-            const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (sparse_param(&model->block[i], desc))
-                TRY(write_one(desc, tensor_f32(params->view[i][j]), dtype, &at, writer));
-        }
+    StorePart part;
+    for (ModelParam param = {0}; model_param_next(params->model, &param);)
+        if (sparse_param(&param) && store_part(params, param.ref, &part))
+            TRY(write_one(param.desc, part.values.data, dtype, &at, writer));
     return OK;
 }
 
@@ -167,10 +161,7 @@ Status hf_sparse_load(const char *dir, Model *model, const Exec *exec) {
     if (!model->config.sparse_products) return OK;
     CLEANUP(hf_files_freep) HfFiles *files = NULL;
     TRY(hf_files_open(&files, dir));
-    for (int i = 0; i < model->count; i++)
-        for (size_t j = 0; j < model->block[i].params.count; j++) {
-            const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (desc->sparse) TRY(load_one(dir, model, exec, desc, files));
-        }
+    for (ModelParam param = {0}; model_param_next(model, &param);)
+        if (param.desc->sparse) TRY(load_one(dir, model, exec, param.desc, files));
     return OK;
 }

@@ -13,8 +13,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_files.h"
 
-/* Whether a block's parameter is stored this way: a weight matrix of a layer. */
-bool sparse_param(const Block *block, const ParamDesc *desc);
+/* Whether a parameter is stored this way: a weight matrix of a layer. */
+bool sparse_param(const ModelParam *param);
 
 /* Declares the tensors of all such matrices of a store in host memory; after the file is created, writes
  * their data starting at byte offset `at`. */

@@ -392,6 +392,27 @@ Status output_logits(const Block *head, Pass *pass, HeadId which, Tensor out, Te
     return head->ops->logits(head, pass, which, out, x);
 }
 
+bool model_param_next(const Model *model, ModelParam *param) {
+    int number = param->block ? param->number + 1 : 0;
+    for (; param->at_block < model->count; param->at_block++, param->next = 0) {
+        const Block *block = &model->block[param->at_block];
+        while (param->next < (int)block->params.count) {
+            int i = param->next++;
+            if (block->params.desc[i].tied) continue;
+            *param =
+                (ModelParam){block, &block->params.desc[i], block->ref[i], number, param->at_block, i + 1};
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *model_param_name(const Model *model, int number) {
+    for (ModelParam param = {0}; model_param_next(model, &param);)
+        if (param.number == number) return param.desc->name;
+    return "a parameter";
+}
+
 size_t output_logits_scratch(const Block *head, HeadId which, int64_t rows) {
     return head->ops->logits_scratch(head, which, rows);
 }
@@ -477,6 +498,18 @@ void store_free(Store *store) {
 Values store_values(const Store *store, int unit, int64_t at) {
     Values all = {.data = store->flat[unit].data, .rest = store->rest ? store->rest[unit].data : NULL};
     return values_at(all, at);
+}
+
+bool store_part(const Store *store, ParamRef ref, StorePart *ret_part) {
+    int64_t first = store->first[ref.unit];
+    StorePart part = {.slot = &store->unit[ref.unit].slot[ref.slot]};
+    if (store->count[ref.unit] &&
+        slot_overlap(part.slot, first, store->count[ref.unit], &part.from, &part.count))
+        part.values = store_values(store, ref.unit, part.slot->offset + part.from - first);
+    else
+        part.count = 0;
+    *ret_part = part;
+    return part.count > 0;
 }
 
 Status store_init_params(Store *store, Stream *stream, uint64_t seed) {

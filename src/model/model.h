@@ -227,6 +227,19 @@ MUST_USE Status model_freeze(Model *model, const char *const *patterns, int coun
 int64_t model_trained(const Model *model); /* model_params without the frozen ones */
 /* FLOPs per token of a block in training, without the gradients that frozen parameters spare. */
 double model_block_flops(const Model *model, int block, int64_t T);
+/* A parameter of the model. */
+typedef struct ModelParam {
+    const Block *block;
+    const ParamDesc *desc;
+    ParamRef ref;
+    int number;         /* from 0 */
+    int at_block, next; /* of model_param_next */
+} ModelParam;
+
+/* Steps through the parameters in the order of forward, tied ones left out. *param is {0} at first; false
+ * after the last one. */
+bool model_param_next(const Model *model, ModelParam *param);
+const char *model_param_name(const Model *model, int number);
 static inline bool block_is_layer(const Block *block) {
     return block->ops->kind == BLOCK_LAYER;
 }
@@ -262,6 +275,14 @@ void store_free(Store *store);
 DEFINE_FREEP(Store, store)
 /* A unit's values from element `at` of its buffer on, for an fp32 store. */
 Values store_values(const Store *store, int unit, int64_t at);
+/* What an fp32 store has of a parameter, on this rank. */
+typedef struct StorePart {
+    const ParamSlot *slot;
+    int64_t from, count; /* elements of the slot */
+    Values values;
+} StorePart;
+/* False: nothing; *ret_part then has the slot, and no elements. */
+bool store_part(const Store *store, ParamRef ref, StorePart *ret_part);
 /* Initializes as published for the family. For a given seed the values are the same in every layout. */
 MUST_USE Status store_init_params(Store *store, Stream *stream, uint64_t seed);
 MUST_USE Status store_zero(Store *store, Stream *stream);

@@ -9,15 +9,13 @@ static void announce_group(const Job *job, Progress *progress, int index) {
     const Model *model = job->model;
     char count[FORMAT_SIZE], decay[64] = "";
     int64_t params = 0, elements = 0;
-    for (int i = 0; i < model->units; i++)
-        for (size_t k = 0; k < model->unit[i].count; k++) {
-            const ParamDesc *desc = &model->unit[i].desc[k];
-            int last = optim->groups - 1;
-            while (last >= 0 && !optim_group_matches(&optim->group[last], desc)) last--;
-            if (desc->tied || last != index) continue;
-            params++;
-            elements += param_count(desc);
-        }
+    for (ModelParam param = {0}; model_param_next(model, &param);) {
+        int last = optim->groups - 1;
+        while (last >= 0 && !optim_group_matches(&optim->group[last], param.desc)) last--;
+        if (last != index) continue;
+        params++;
+        elements += param_count(param.desc);
+    }
     if (group->weight_decay >= 0) snprintf(decay, sizeof decay, ", weight decay %g", group->weight_decay);
     progress_line(progress, "group %s: %lld parameter tensor%s, %s elements; learning rate x %g%s",
                   group->pattern, (long long)params, PLURAL(params), format_count(count, (double)elements),

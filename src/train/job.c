@@ -322,9 +322,8 @@ static Status resolve_device(Job *job) {
 
 static int64_t count_matches(const Model *model, const OptimGroup *group) {
     int64_t count = 0;
-    for (int i = 0; i < model->units; i++)
-        for (size_t k = 0; k < model->unit[i].count; k++)
-            count += !model->unit[i].desc[k].tied && optim_group_matches(group, &model->unit[i].desc[k]);
+    for (ModelParam param = {0}; model_param_next(model, &param);)
+        count += optim_group_matches(group, param.desc);
     return count;
 }
 

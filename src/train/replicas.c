@@ -22,27 +22,12 @@ static Status checksum(Runner *runner, Values values, int64_t count, uint32_t *r
  * the synchronized ones do not. */
 static Status checksums(Runner *runner, uint32_t *ret_crc) {
     const Store *store = runner->outer ? runner->outer : runner->params;
-    size_t number = 0;
-    for (int i = 0; i < store->model->count; i++) {
-        const Block *block = &store->model->block[i];
-        for (size_t j = 0; j < block->params.count; j++, number++) {
-            ParamRef ref = block->ref[j];
-            int64_t from, count, first = store->first[ref.unit];
-            ret_crc[number] = 0;
-            if (block->params.desc[j].tied || !store->count[ref.unit]) continue;
-            const ParamSlot *slot = &store->unit[ref.unit].slot[ref.slot];
-            if (!slot_overlap(slot, first, store->count[ref.unit], &from, &count)) continue;
-            Values values = store_values(store, ref.unit, slot->offset + from - first);
-            TRY(checksum(runner, values, count, &ret_crc[number]));
-        }
+    for (ModelParam param = {0}; model_param_next(store->model, &param);) {
+        StorePart part;
+        if (store_part(store, param.ref, &part))
+            TRY(checksum(runner, part.values, part.count, &ret_crc[param.number]));
     }
     return OK;
-}
-
-static const char *name_of(const Model *model, size_t number) {
-    int i = 0;
-    while (number >= model->block[i].params.count) number -= model->block[i++].params.count;
-    return model->block[i].params.desc[number].name;
 }
 
 Status replicas_check(Runner *runner) {
@@ -55,7 +40,7 @@ Status replicas_check(Runner *runner) {
     size_t params = 0;
     CLEANUP(mem_freep) uint32_t *own = NULL, *all = NULL;
     if (group->size == 1) return OK;
-    for (int i = 0; i < runner->model->count; i++) params += runner->model->block[i].params.count;
+    for (ModelParam param = {0}; model_param_next(runner->model, &param);) params++;
     TRY(mem_new(params, sizeof *own, &own));
     TRY(mem_new(params * (size_t)group->size, sizeof *all, &all));
     TRY(checksums(runner, own));
@@ -68,8 +53,8 @@ Status replicas_check(Runner *runner) {
         char here[HOST_SIZE], there[HOST_SIZE];
         return FAILED("replicas have different weights: %s differs between rank %d on %s and rank %d on %s; "
                       "their model files or memory may be damaged",
-                      name_of(runner->model, number), first, group_host(mesh->world, first, here), second,
-                      group_host(mesh->world, second, there));
+                      model_param_name(runner->model, (int)number), first,
+                      group_host(mesh->world, first, here), second, group_host(mesh->world, second, there));
     }
     return OK;
 }

@@ -332,21 +332,17 @@ Status trainer_prepare_saves(Trainer *t) {
 /* Weights and the optimizer's state; tied parameters are saved once. Workers have their own parameters and
  * state, and there is an outer momentum. */
 static double checkpoint_bytes(const Trainer *t) {
-    const Model *model = t->job->model;
     const OptimSpec *optim = &t->job->runner->spec.optim;
     int workers = t->workers.count;
     double bytes = 0;
-    for (int i = 0; i < model->count; i++) {
-        const ParamList *params = &model->block[i].params;
-        for (size_t j = 0; j < params->count; j++) {
-            const ParamDesc *desc = &params->desc[j];
-            int copies = 1;
-            for (int k = 0; k < optim_states(optim); k++) copies += optim_state_name(optim, desc, k) != NULL;
-            if (workers) copies = workers * copies + 2;
-            copies += t->replicas.count;
-            if (desc->frozen) copies = 1;
-            if (!desc->tied) bytes += (double)sizeof(float) * copies * (double)param_count(desc);
-        }
+    for (ModelParam param = {0}; model_param_next(t->job->model, &param);) {
+        int copies = 1;
+        for (int k = 0; k < optim_states(optim); k++)
+            copies += optim_state_name(optim, param.desc, k) != NULL;
+        if (workers) copies = workers * copies + 2;
+        copies += t->replicas.count;
+        if (param.desc->frozen) copies = 1;
+        bytes += (double)sizeof(float) * copies * (double)param_count(param.desc);
     }
     return bytes;
 }

@@ -39,7 +39,7 @@ Status verify_fault(Findings *findings, const Fault *fault) {
     json_t *json = json_pack(
         "{s:s, s:s, s:s?, s:i, s:s, s:s?, s:o, s:f, s:o}", "check", check_names[fault->check], "layout",
         fault->layout, "smallest", fault->smallest, "step", fault->step, "what", fault->what, "parameter",
-        fault->param < 0 ? NULL : trial_param_name(model, fault->param), "difference",
+        fault->param < 0 ? NULL : model_param_name(model, fault->param), "difference",
         json_finite(fault->difference), "limit", fault->limit, "ranks", ranks_json(findings, fault->rank));
     return json && !json_array_append_new(findings->failures, json) ? OK : FAILED("out of memory");
 }

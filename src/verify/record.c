@@ -7,53 +7,33 @@
 #include "base/memory.h"
 #include "base/rng.h"
 
-/* ---- the parameters of a store, in a fixed order ---- */
+/* ---- the parameters of a store ---- */
 
-/* A part of a parameter that a store has, on this rank. */
+/* A parameter, and the part of it that a store has on this rank. */
 typedef struct Piece {
-    const ParamSlot *slot;
-    int number, unit;
-    int64_t global;      /* position of the parameter in a record's values */
-    int64_t from, count; /* elements of the slot; none: the store has nothing of it */
+    ModelParam param;
+    StorePart part;
+    int64_t global, next; /* position of the parameter in a record's values, and of the next one */
 } Piece;
 
-/* Moves on to the next parameter; begin with number -1. */
+/* Moves on to the next parameter. *piece is {0} at first; false after the last one. */
 static bool piece_next(const Store *store, Piece *piece) {
-    int number = 0;
-    int64_t global = 0;
-    for (int u = 0; u < store->model->units; u++)
-        for (size_t j = 0; j < store->unit[u].count; j++, number++) {
-            const ParamSlot *slot = &store->unit[u].slot[j];
-            if (number == piece->number + 1) {
-                *piece = (Piece){.slot = slot, .number = number, .unit = u, .global = global};
-                if (!store->count[u] ||
-                    !slot_overlap(slot, store->first[u], store->count[u], &piece->from, &piece->count))
-                    piece->count = 0;
-                return true;
-            }
-            global += param_count(&slot->desc);
-        }
+    piece->global = piece->next;
+    if (!model_param_next(store->model, &piece->param)) return false;
+    piece->next += param_count(piece->param.desc);
+    store_part(store, piece->param.ref, &piece->part);
+    return true;
+}
+
+/* The same for the next one of which the store has something. */
+static bool piece_next_here(const Store *store, Piece *piece) {
+    while (piece_next(store, piece))
+        if (piece->part.count) return true;
     return false;
 }
 
-static int64_t store_numel(const Store *store) {
-    int64_t numel = 0;
-    for (Piece piece = {.number = -1}; piece_next(store, &piece);) numel += param_count(&piece.slot->desc);
-    return numel;
-}
-
-static Status piece_get(const Store *store, const Piece *piece, Stream *stream, float **ret_copy,
-                        const float **ret_values) {
-    Values values =
-        store_values(store, piece->unit, piece->slot->offset + piece->from - store->first[piece->unit]);
-    return values_get(stream, values, piece->count, ret_copy, ret_values);
-}
-
-const char *trial_param_name(const Model *model, int number) {
-    for (int u = 0; u < model->units; u++)
-        for (size_t j = 0; j < model->unit[u].count; j++)
-            if (!model->unit[u].desc[j].tied && number-- == 0) return model->unit[u].desc[j].name;
-    return "a parameter";
+static Status piece_get(const Piece *piece, Stream *stream, float **ret_copy, const float **ret_values) {
+    return values_get(stream, piece->part.values, piece->part.count, ret_copy, ret_values);
 }
 
 /* ---- records ---- */
@@ -82,13 +62,12 @@ static int parts_of(const Runner *runner) {
 }
 
 static Status copy_store(const Store *store, Stream *stream, float *to) {
-    for (Piece piece = {.number = -1}; piece_next(store, &piece);) {
+    for (Piece piece = {0}; piece_next_here(store, &piece);) {
         CLEANUP(mem_freep) float *copy = NULL;
         const float *values;
-        if (!piece.count) continue;
-        TRY(piece_get(store, &piece, stream, &copy, &values));
-        for (int64_t at = 0; at < piece.count;) {
-            ParamRun run = slot_run(piece.slot, piece.from + at, piece.count - at);
+        TRY(piece_get(&piece, stream, &copy, &values));
+        for (int64_t at = 0; at < piece.part.count;) {
+            ParamRun run = slot_run(piece.part.slot, piece.part.from + at, piece.part.count - at);
             if (run.global >= 0)
                 memcpy(to + piece.global + run.global, values + at, (size_t)run.count * sizeof *to);
             at += run.count;
@@ -180,7 +159,7 @@ static double vector_size(const Record *record, int step, int part, const Piece 
     double all = part == PART_GRADIENT ? record->scale[step] * record->norm[step]
                                        : size_of(values_of(record, step, part), record->numel);
     const float *own = values_of(record, step, part) + piece->global;
-    return fmax(fmax(size_of(own, param_count(&piece->slot->desc)), all / SHARE), 1e-30);
+    return fmax(fmax(size_of(own, param_count(&piece->part.slot->desc)), all / SHARE), 1e-30);
 }
 
 /* How far rounding errors of gradients can move a weight. AdamW divides a gradient by its own size, and with
@@ -198,15 +177,14 @@ static double slack_of(const Record *record, int step, const Piece *piece, const
 /* Passes over the elements of a piece: the largest difference beyond the slack, or the size of all. */
 static Status compare_piece(const Record *record, const Trial *trial, int step, const Piece *piece, int part,
                             double *ret_diff) {
-    const Store *store = store_of(trial->runner, part);
     const float *values, *whole = values_of(record, step, part) + piece->global;
     CLEANUP(mem_freep) float *copy = NULL;
     bool weights = part == PART_WEIGHT;
     double worst = 0, squares = 0, size[RECORD_STEPS];
     for (int s = 0; s <= step && weights; s++) size[s] = vector_size(record, s, PART_GRADIENT, piece);
-    TRY(piece_get(store, piece, trial->runner->stream, &copy, &values));
-    for (int64_t at = 0; at < piece->count;) {
-        ParamRun run = slot_run(piece->slot, piece->from + at, piece->count - at);
+    TRY(piece_get(piece, trial->runner->stream, &copy, &values));
+    for (int64_t at = 0; at < piece->part.count;) {
+        ParamRun run = slot_run(piece->part.slot, piece->part.from + at, piece->part.count - at);
         for (int64_t k = 0; k < run.count; k++) {
             double target = run.global < 0 ? 0 : (double)whole[run.global + k];
             double off = fabs((double)values[at + k] - target);
@@ -218,7 +196,7 @@ static Status compare_piece(const Record *record, const Trial *trial, int step, 
         at += run.count;
     }
     enum { LEAST = 10 }; /* weights that are all small are compared with a tenth */
-    double largest = fmax(largest_of(whole, param_count(&piece->slot->desc)), 1.0 / LEAST);
+    double largest = fmax(largest_of(whole, param_count(&piece->part.slot->desc)), 1.0 / LEAST);
     *ret_diff = weights ? worst / largest : sqrt(squares) / vector_size(record, step, part, piece);
     return OK;
 }
@@ -226,11 +204,10 @@ static Status compare_piece(const Record *record, const Trial *trial, int step, 
 static Status compare(const Record *record, const Trial *trial, int step, int part, Diff *diff) {
     DiffKind kind = part == PART_GRADIENT ? DIFF_GRADIENT : part == PART_WEIGHT ? DIFF_WEIGHT : DIFF_STATE;
     if (!(diff_limit(&record->spec, kind) > 0)) return OK;
-    for (Piece piece = {.number = -1}; piece_next(trial->runner->params, &piece);) {
+    for (Piece piece = {0}; piece_next_here(store_of(trial->runner, part), &piece);) {
         double found = 0;
-        if (!piece.count) continue;
         TRY(compare_piece(record, trial, step, &piece, part, &found));
-        note(&record->spec, diff, kind, found, piece.number);
+        note(&record->spec, diff, kind, found, piece.param.number);
     }
     return OK;
 }
@@ -291,7 +268,7 @@ Status trial_record(Record *ret_record, const TrialSpec *spec, const KernelTable
     CLEANUP(trial_done) Trial trial = {0};
     CLEANUP(trial_record_done) Record record = {.spec = *spec};
     TRY(trial_new(&trial, spec, table, device, NULL));
-    record.numel = store_numel(trial.runner->params);
+    record.numel = model_params(trial.model);
     record.parts = parts_of(trial.runner);
     TRY(mem_new((size_t)(record.parts * RECORD_STEPS * record.numel), sizeof *record.values, &record.values));
     for (int step = 0; step < RECORD_STEPS; step++)
@@ -306,12 +283,10 @@ Status trial_record(Record *ret_record, const TrialSpec *spec, const KernelTable
 
 Status trial_flip(Trial *trial) {
     Store *store = trial->runner->params;
-    for (Piece piece = {.number = -1}; piece_next(store, &piece);) {
+    for (Piece piece = {0}; piece_next_here(store, &piece);) {
         float value;
         uint32_t bits;
-        if (!piece.count) continue;
-        Values values =
-            store_values(store, piece.unit, piece.slot->offset + piece.from - store->first[piece.unit]);
+        Values values = piece.part.values;
         CLEANUP(mem_freep) float *copy = NULL, *staging = NULL;
         const float *old;
         float *fresh;
@@ -329,12 +304,11 @@ Status trial_flip(Trial *trial) {
 Status trial_bits(const Trial *trial, const StepResult *result, uint64_t *bits) {
     const Store *store = trial->runner->params;
     uint64_t hash = rng_mix(*bits, crc32c(0, &result->loss, sizeof result->loss));
-    for (Piece piece = {.number = -1}; piece_next(store, &piece);) {
+    for (Piece piece = {0}; piece_next_here(store, &piece);) {
         CLEANUP(mem_freep) float *copy = NULL;
         const float *values;
-        if (!piece.count) continue;
-        TRY(piece_get(store, &piece, trial->runner->stream, &copy, &values));
-        hash = rng_mix(hash, crc32c(0, values, (size_t)piece.count * sizeof *values));
+        TRY(piece_get(&piece, trial->runner->stream, &copy, &values));
+        hash = rng_mix(hash, crc32c(0, values, (size_t)piece.part.count * sizeof *values));
     }
     *bits = hash;
     return OK;
@@ -342,13 +316,12 @@ Status trial_bits(const Trial *trial, const StepResult *result, uint64_t *bits) 
 
 Status trial_weight_bits(const Trial *trial, int64_t *bits) {
     const Store *store = trial->runner->params;
-    for (Piece piece = {.number = -1}; piece_next(store, &piece);) {
+    for (Piece piece = {0}; piece_next_here(store, &piece);) {
         CLEANUP(mem_freep) float *copy = NULL;
         const float *values;
-        if (!piece.count) continue;
-        TRY(piece_get(store, &piece, trial->runner->stream, &copy, &values));
-        for (int64_t at = 0; at < piece.count;) {
-            ParamRun run = slot_run(piece.slot, piece.from + at, piece.count - at);
+        TRY(piece_get(&piece, trial->runner->stream, &copy, &values));
+        for (int64_t at = 0; at < piece.part.count;) {
+            ParamRun run = slot_run(piece.part.slot, piece.part.from + at, piece.part.count - at);
             for (int64_t k = 0; run.global >= 0 && k < run.count; k++) {
                 uint32_t value;
                 memcpy(&value, &values[at + k], sizeof value);
@@ -364,10 +337,10 @@ Status trial_weight_bits(const Trial *trial, int64_t *bits) {
 static Status hash_piece(const Trial *trial, const Piece *piece, PieceHash *ret_hash) {
     CLEANUP(mem_freep) float *copy = NULL;
     const float *values;
-    PieceHash hash = {.param = (uint32_t)piece->number, .first = -1};
-    TRY(piece_get(trial->runner->params, piece, trial->runner->stream, &copy, &values));
-    for (int64_t at = 0; at < piece->count;) {
-        ParamRun run = slot_run(piece->slot, piece->from + at, piece->count - at);
+    PieceHash hash = {.param = (uint32_t)piece->param.number, .first = -1};
+    TRY(piece_get(piece, trial->runner->stream, &copy, &values));
+    for (int64_t at = 0; at < piece->part.count;) {
+        ParamRun run = slot_run(piece->part.slot, piece->part.from + at, piece->part.count - at);
         if (run.global >= 0) {
             if (hash.first < 0) hash.first = run.global;
             hash.count += run.count;
@@ -383,10 +356,10 @@ Status trial_pieces(const Trial *trial, PieceHash **ret_pieces, size_t *ret_coun
     const Store *store = trial->runner->params;
     CLEANUP(mem_freep) PieceHash *pieces = NULL;
     size_t count = 0, at = 0;
-    for (Piece piece = {.number = -1}; piece_next(store, &piece);) count++;
+    for (Piece piece = {0}; piece_next(store, &piece);) count++;
     TRY(mem_new(count, sizeof *pieces, &pieces));
-    for (Piece piece = {.number = -1}; piece_next(store, &piece); at++)
-        if (piece.count) TRY(hash_piece(trial, &piece, &pieces[at]));
+    for (Piece piece = {0}; piece_next(store, &piece); at++)
+        if (piece.part.count) TRY(hash_piece(trial, &piece, &pieces[at]));
     *ret_pieces = pieces;
     *ret_count = count;
     pieces = NULL;

@@ -84,7 +84,5 @@ typedef struct PieceHash {
 
 /* Those of this rank; *ret_count is the same on all ranks, and unused ones have no elements. */
 MUST_USE Status trial_pieces(const Trial *trial, PieceHash **ret_pieces, size_t *ret_count);
-/* The name of a parameter by number. */
-const char *trial_param_name(const Model *model, int number);
 
 #endif
