@@ -33,7 +33,7 @@ static Status count_micros(const Invocation *call, const PlanArgs *args, int *re
     return OK;
 }
 
-/* The schedules of all stages, and their simulated times. */
+/* The schedules of all stages. */
 typedef struct Pipeline {
     Schedule *stages;
     int count;
@@ -42,20 +42,15 @@ typedef struct Pipeline {
 
 static void pipeline_done(Pipeline *pipeline) {
     for (int s = 0; pipeline->stages && s < pipeline->count; s++) schedule_done(&pipeline->stages[s]);
-    schedule_times_done(&pipeline->times, pipeline->count);
     free(pipeline->stages);
 }
 
-/* Equal costs: backward takes twice as long as forward, messages take no time. */
 static Status pipeline_init(Pipeline *ret_pipeline, const ScheduleSpec *spec) {
-    static const ScheduleCosts even = {.forward = 1, .backward_input = 1, .backward_weight = 1};
     CLEANUP(pipeline_done) Pipeline pipeline = {.count = spec->stages};
     TRY(mem_new((size_t)spec->stages, sizeof *pipeline.stages, &pipeline.stages));
     TRY(schedule_init_all(pipeline.stages, spec));
-    TRY(schedule_simulate(pipeline.stages, spec->stages, &even, &pipeline.times));
-    *ret_pipeline = pipeline;
-    pipeline = (Pipeline){0};
-    return OK;
+    pipeline.times = schedule_times(pipeline.stages, spec->stages);
+    return MOVE(ret_pipeline, pipeline);
 }
 
 static Status pipeline_of(Pipeline *ret_pipeline, const Invocation *call) {
@@ -90,11 +85,12 @@ static json_t *describe_stage(const Pipeline *pipeline, int stage) {
     json_t *boxes = json_array();
     for (int i = 0; i < schedule->count; i++) {
         Action action = schedule->action[i];
-        ActionTime time = pipeline->times.time[stage][i];
+        double end = schedule->end[i];
         if (!action_computes(action.kind)) continue;
-        json_array_append_new(boxes, json_pack("{s:s, s:i, s:i, s:f, s:f}", "action",
-                                               action_name(action.kind), "micro", action.micro, "chunk",
-                                               action.chunk, "start", time.start, "end", time.end));
+        json_array_append_new(boxes,
+                              json_pack("{s:s, s:i, s:i, s:f, s:f}", "action", action_name(action.kind),
+                                        "micro", action.micro, "chunk", action.chunk, "start",
+                                        end - action_length(action.kind), "end", end));
     }
     return json_pack("{s:i, s:i, s:i, s:o}", "stage", stage, "in_flight", schedule->in_flight, "deferred",
                      schedule->deferred, "timeline", boxes);
@@ -104,10 +100,11 @@ static Status describe(const Pipeline *pipeline, const char *svg, json_t **ret_r
     const ScheduleSpec *spec = &pipeline->stages[0].spec;
     json_t *stages = json_array();
     for (int s = 0; s < pipeline->count; s++) json_array_append_new(stages, describe_stage(pipeline, s));
-    json_t *result = json_pack(
-        "{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:o, s:s?}", "pp_schedule", schedule_name(spec->kind), "pp",
-        spec->stages, "pp_chunks", spec->chunks, "micros", spec->micros, "makespan", pipeline->times.makespan,
-        "bubble", pipeline->times.bubble, "bubble_formula", formula(spec), "stages", stages, "svg", svg);
+    json_t *result =
+        json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:o, s:s?}", "pp_schedule", schedule_name(spec->kind),
+                  "pp", spec->stages, "pp_chunks", spec->chunks, "micros", spec->micros, "makespan",
+                  (double)pipeline->times.makespan, "bubble", pipeline->times.bubble, "bubble_formula",
+                  formula(spec), "stages", stages, "svg", svg);
     if (!result) return FAILED("out of memory while writing the result");
     *ret_result = result;
     return OK;
@@ -124,7 +121,7 @@ static Status write_svg(const Pipeline *pipeline, const char *path) {
                    chunks ? chunks : "", spec->micros));
     TRY(str_format(&caption, "bubble %.1f%%; (p-1)/(m+p-1) = %.1f%%", 100 * pipeline->times.bubble,
                    100 * formula(spec)));
-    Timeline timeline = {pipeline->stages, pipeline->count, &pipeline->times, title, caption};
+    Timeline timeline = {pipeline->stages, pipeline->count, pipeline->times, title, caption};
     TRY(draw_svg(&timeline, &svg));
     return file_replace(path, svg, strlen(svg));
 }
@@ -164,7 +161,7 @@ Status plan_draw_show(const Invocation *call, const json_t *result, FILE *out) {
     CLEANUP(pipeline_done) Pipeline pipeline = {0};
     CLEANUP(mem_freep) char *text = NULL;
     TRY(pipeline_of(&pipeline, call));
-    Timeline timeline = {.stages = pipeline.stages, .count = pipeline.count, .times = &pipeline.times};
+    Timeline timeline = {.stages = pipeline.stages, .count = pipeline.count, .times = pipeline.times};
     TRY(draw_text(&timeline, terminal_width(out), terminal_color(out), &text));
     fprintf(out, "%s\n", text);
     fprintf(out, "bubble %.1f%%; (p-1)/(m+p-1) = %.1f%%\n", 100 * pipeline.times.bubble,

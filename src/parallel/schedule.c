@@ -146,12 +146,15 @@ static Status make_list(Schedule *ret_schedule, const Orders *orders, int stage)
     int count = 0;
     for (int i = 0; i < orders->count; i++) count += add_events(orders, stage, i, event + count);
     qsort(event, (size_t)count, sizeof *event, compare_events);
-    Schedule schedule = {.spec = orders->spec, .stage = stage, .count = count};
+    CLEANUP(schedule_done) Schedule schedule = {.spec = orders->spec, .stage = stage, .count = count};
     TRY(mem_new((size_t)count, sizeof *schedule.action, &schedule.action));
-    for (int i = 0; i < count; i++) schedule.action[i] = event[i].action;
+    TRY(mem_new((size_t)count, sizeof *schedule.end, &schedule.end));
+    for (int i = 0; i < count; i++) {
+        schedule.action[i] = event[i].action;
+        schedule.end[i] = event[i].time;
+    }
     count_held(&schedule);
-    *ret_schedule = schedule;
-    return OK;
+    return MOVE(ret_schedule, schedule);
 }
 
 Status schedule_init(Schedule *ret_schedule, const ScheduleSpec *spec, int stage) {
@@ -175,5 +178,19 @@ Status schedule_init_all(Schedule *stages, const ScheduleSpec *spec) {
 
 void schedule_done(Schedule *schedule) {
     free(schedule->action);
+    free(schedule->end);
     *schedule = (Schedule){0};
+}
+
+ScheduleTimes schedule_times(const Schedule *stages, int count) {
+    ScheduleTimes times = {0};
+    int busy = 0;
+    for (int s = 0; s < count; s++)
+        for (int i = 0; i < stages[s].count; i++) {
+            int length = action_length(stages[s].action[i].kind);
+            busy += length;
+            if (length) raise_to(&times.makespan, stages[s].end[i]);
+        }
+    times.bubble = times.makespan > 0 ? 1 - (double)busy / ((double)count * times.makespan) : 0;
+    return times;
 }

@@ -1,5 +1,5 @@
 /* Pipeline schedules as data: for each stage, the list of actions of one optimizer step, in order. The same
- * lists drive the runner, the deadlock check, the timeline picture and the simulator. Gradient accumulation
+ * lists drive the runner, the timeline picture and the simulator. Gradient accumulation
  * is the schedule of a pipeline with one stage.
  *
  * The model's blocks are divided into stages x chunks parts, in order; part c * stages + s is chunk c of
@@ -53,6 +53,7 @@ typedef struct Schedule {
     ScheduleSpec spec;
     int stage;
     Action *action;
+    int *end; /* of each action, if a forward and each half of a backward take 1 and messages no time */
     int count;
     int in_flight; /* peak number of (micro-batch, chunk) pairs between forward and the end of backward */
     int deferred;  /* peak number of pairs between input and weight gradient */
@@ -90,32 +91,17 @@ static inline bool action_receives(ActionKind kind) {
     return kind == ACTION_RECEIVE_FORWARD || kind == ACTION_RECEIVE_BACKWARD;
 }
 
-typedef struct ScheduleCosts {
-    double forward, backward_input,
-        backward_weight; /* per part; a full backward costs the sum of its halves */
-    double transfer;
-} ScheduleCosts;
+/* What a computation takes in Schedule.end. */
+static inline int action_length(ActionKind kind) {
+    return kind == ACTION_BACKWARD ? 2 : action_computes(kind);
+}
 
-typedef struct ActionTime {
-    double start, end;
-} ActionTime;
-
+/* When the last stage ends, and the idle share of stages x makespan. */
 typedef struct ScheduleTimes {
-    ActionTime **time; /* [stage][action] */
-    double makespan;
-    double bubble; /* idle share of stages x makespan */
+    int makespan;
+    double bubble;
 } ScheduleTimes;
-
-/* Simulates the lists of all stages. Fails, naming stage and action, on a deadlock, an unmatched message,
- * messages between two stages in different orders, or an action before its dependencies.
- *
- * The deadlock check assumes the strictest runner: messages between two computations form one batch, and the
- * stage blocks until each has met its partner in a launched batch of another stage. The times assume the
- * intended runner: sends are buffered and arrive after the transfer, receives block only when needed. With
- * NULL costs and NULL times the lists are only checked. */
-MUST_USE Status schedule_simulate(const Schedule *stages, int count, const ScheduleCosts *costs,
-                                  ScheduleTimes *ret_times);
-void schedule_times_done(ScheduleTimes *times, int stages);
+ScheduleTimes schedule_times(const Schedule *stages, int count);
 
 /* Divides `count` blocks with the given costs into `parts` contiguous parts, minimizing the largest cost,
  * then the second largest, and so on. first[p] is the first block of part p; first[parts] = count. Ties give

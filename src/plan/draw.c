@@ -17,7 +17,7 @@ typedef enum { BOX_FORWARD, BOX_BACKWARD, BOX_WEIGHT, BOX_KINDS } BoxKind;
 typedef struct Box {
     BoxKind kind;
     Action action;
-    ActionTime time;
+    int start, end;
 } Box;
 
 /* Returns the next computation of a stage, starting at action *at, and advances *at; false after the last. */
@@ -29,20 +29,19 @@ static bool next_box(const Timeline *timeline, int stage, int *at, Box *ret_box)
     BoxKind kind = action.kind == ACTION_FORWARD           ? BOX_FORWARD
                    : action.kind == ACTION_BACKWARD_WEIGHT ? BOX_WEIGHT
                                                            : BOX_BACKWARD;
-    *ret_box = (Box){kind, action, timeline->times->time[stage][*at]};
+    int end = schedule->end[*at];
+    *ret_box = (Box){kind, action, end - action_length(action.kind), end};
     ++*at;
     return true;
 }
 
-/* The length of the shortest box that takes any time. */
+/* The length of the shortest box. */
 static double shortest(const Timeline *timeline) {
-    double length = timeline->times->makespan;
+    int length = timeline->times.makespan;
     for (int s = 0; s < timeline->count; s++) {
         Box box;
-        for (int at = 0; next_box(timeline, s, &at, &box);) {
-            double own = box.time.end - box.time.start;
-            if (own > 0 && own < length) length = own;
-        }
+        for (int at = 0; next_box(timeline, s, &at, &box);)
+            if (box.end - box.start < length) length = box.end - box.start;
     }
     return length > 0 ? length : 1;
 }
@@ -105,7 +104,7 @@ static void columns_done(Columns *columns) {
 
 static Status columns_init(Columns *ret_columns, const Timeline *timeline, int width) {
     CLEANUP(columns_done) Columns columns = {0};
-    double makespan = timeline->times->makespan, unit = shortest(timeline);
+    double makespan = timeline->times.makespan, unit = shortest(timeline);
     int label = 1 + digits_of(timeline->stages[0].spec.micros - 1) + (timeline->stages[0].spec.chunks > 1);
     columns.per_time = label / unit;
     while (label > 1 && ceil(makespan * columns.per_time) > width) columns.per_time = --label / unit;
@@ -130,7 +129,7 @@ static void columns_fill_dense(Columns *columns, const Timeline *timeline, int s
     columns_clear(columns);
     Box box;
     for (int at = 0; next_box(timeline, stage, &at, &box);) {
-        double from = box.time.start * columns->per_time, to = box.time.end * columns->per_time;
+        double from = box.start * columns->per_time, to = box.end * columns->per_time;
         for (int i = (int)from; i < columns->count && i < to; i++)
             columns->busy[i][box.kind] += fmin(to, i + 1) - fmax(from, i);
     }
@@ -153,8 +152,8 @@ static void columns_fill(Columns *columns, const Timeline *timeline, int stage) 
     Box box;
     for (int at = 0; next_box(timeline, stage, &at, &box);) {
         /* The columns whose center the box covers. */
-        int from = (int)ceil(box.time.start * columns->per_time - 0.5 - 1e-6);
-        int to = (int)ceil(box.time.end * columns->per_time - 0.5 - 1e-6);
+        int from = (int)ceil(box.start * columns->per_time - 0.5 - 1e-6);
+        int to = (int)ceil(box.end * columns->per_time - 0.5 - 1e-6);
         if (to > columns->count) to = columns->count;
         char label[LABEL_SIZE];
         box_label(timeline, &box, to - from, label);
@@ -265,13 +264,13 @@ static double chunk_opacity(const ScheduleSpec *spec, int chunk) {
 static void print_box(const Canvas *canvas, int stage, const Box *box) {
     const ScheduleSpec *spec = &canvas->timeline->stages[stage].spec;
     FILE *out = canvas->out;
-    double x = canvas->left + box->time.start * canvas->scale, top = row_top(stage);
-    double width = (box->time.end - box->time.start) * canvas->scale;
+    double x = canvas->left + box->start * canvas->scale, top = row_top(stage);
+    double width = (box->end - box->start) * canvas->scale;
     double gap = width > 6 ? 1 : width / 8; /* between neighbors */
     fprintf(out, "<g><title>stage %d: %s of micro-batch %d", stage, action_name(box->action.kind),
             box->action.micro);
     if (spec->chunks > 1) fprintf(out, ", chunk %d", box->action.chunk);
-    fprintf(out, ", %.4g to %.4g</title>", box->time.start / canvas->unit, box->time.end / canvas->unit);
+    fprintf(out, ", %.4g to %.4g</title>", box->start / canvas->unit, box->end / canvas->unit);
     fprintf(out, "<rect class=\"%s\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" rx=\"%.1f\"",
             box_classes[box->kind], x + gap / 2, top, width - gap, ROW, width > 12 ? 3.0 : 0.0);
     double opacity = chunk_opacity(spec, box->action.chunk);
@@ -287,14 +286,14 @@ static void print_row(const Canvas *canvas, int stage) {
     fprintf(canvas->out, "<text x=\"%d\" y=\"%.1f\">stage %d</text>\n", MARGIN,
             row_top(stage) + ROW / 2.0 + 4, stage);
     fprintf(canvas->out, "<rect class=\"track\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\"/>\n",
-            canvas->left, row_top(stage), canvas->timeline->times->makespan * canvas->scale, ROW);
+            canvas->left, row_top(stage), canvas->timeline->times.makespan * canvas->scale, ROW);
     Box box;
     for (int at = 0; next_box(canvas->timeline, stage, &at, &box);) print_box(canvas, stage, &box);
 }
 
 /* The time axis, in units of the shortest box, with ticks at least 60 pixels apart. */
 static void print_axis(const Canvas *canvas) {
-    double units = canvas->timeline->times->makespan / canvas->unit, cell = canvas->unit * canvas->scale;
+    double units = canvas->timeline->times.makespan / canvas->unit, cell = canvas->unit * canvas->scale;
     double top = row_top(canvas->timeline->count), step = 1;
     static const double factors[] = {2, 2.5, 2}; /* 1, 2, 5, 10 ... */
     for (int i = 0; step * cell < 60; i++) step *= factors[i % 3];
@@ -348,7 +347,7 @@ static void print_svg(const Canvas *canvas) {
 
 Status draw_svg(const Timeline *timeline, char **ret_svg) {
     Canvas canvas = {.timeline = timeline, .unit = shortest(timeline), .left = MARGIN + NAMES};
-    double units = timeline->times->makespan / canvas.unit, cell = CELL;
+    double units = timeline->times.makespan / canvas.unit, cell = CELL;
     if (units * cell > WIDE) cell = WIDE / units;
     if (cell < 2) cell = 2;
     canvas.scale = cell / canvas.unit;

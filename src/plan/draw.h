@@ -8,7 +8,7 @@
 typedef struct Timeline {
     const Schedule *stages; /* [count] */
     int count;
-    const ScheduleTimes *times;
+    ScheduleTimes times;
     const char *title, *caption; /* for the SVG; UTF-8 */
 } Timeline;
 

@@ -125,9 +125,7 @@ static int64_t sketch_size(const Runner *runner) {
     enum { LARGEST = 1 << 15, SMALLEST = 1 << 11, ALL = 1 << 18, SMALL_MODEL = 1 << 8 };
     int64_t micros = (int64_t)spec->micros * runner_worker_size(runner), size = LARGEST, params = 0;
     if (!spec->train || !spec->noise || micros < 2) return 0;
-    for (int i = 0; i < runner->model->units; i++)
-        for (size_t j = 0; j < runner->model->unit[i].count; j++)
-            if (!runner->model->unit[i].desc[j].tied) params += param_count(&runner->model->unit[i].desc[j]);
+    for (ModelParam param = {0}; model_param_next(runner->model, &param);) params += param_count(param.desc);
     while (size > SMALLEST && size * micros > ALL) size /= 2;
     while (size > SMALL_MODEL && size > params / 256) size /= 2;
     return size;
@@ -205,17 +203,6 @@ static Status alloc_scratch(Runner *runner) {
     return dev_alloc(runner->device, MEM_ACTIVATIONS, 2 * LOSS_COUNT * sizeof(double), &runner->loss);
 }
 
-/* Simulates the schedule of all stages to detect deadlocks before executing it. */
-static Status check_schedule(const ScheduleSpec *spec) {
-    CLEANUP(mem_freep) Schedule *stages = NULL;
-    TRY(mem_new((size_t)spec->stages, sizeof *stages, &stages));
-    Status status = OK;
-    for (int s = 0; !status && s < spec->stages; s++) status = schedule_init(&stages[s], spec, s);
-    if (!status) status = schedule_simulate(stages, spec->stages, NULL, NULL);
-    for (int s = 0; s < spec->stages; s++) schedule_done(&stages[s]);
-    return status;
-}
-
 Status runner_set_schedule(Runner *runner, Schedule *schedule, ScheduleKind kind, int micros) {
     int stages = runner->mesh->extent[AXIS_PP];
     if (schedule->action && schedule->spec.micros == micros) return OK;
@@ -224,7 +211,6 @@ Status runner_set_schedule(Runner *runner, Schedule *schedule, ScheduleKind kind
     if (stages == 1 && kind != SCHEDULE_EVAL) kind = SCHEDULE_1F1B;
     ScheduleSpec spec = {.kind = kind, .stages = stages, .chunks = runner->chunks, .micros = micros};
     if (kind != SCHEDULE_EVAL) spec.forward_only = runner->forward_only;
-    if (stages > 1) TRY(check_schedule(&spec));
     TRY(schedule_init(schedule, &spec, runner->mesh->at[AXIS_PP]));
     return runner_reserve(runner, schedule);
 }

@@ -6,20 +6,17 @@ enum { MAX_STAGES = 16 };
 
 typedef struct Drawing {
     Schedule stage[MAX_STAGES];
-    ScheduleTimes times;
     Timeline timeline;
 } Drawing;
 
-static void drawing_init(Drawing *p, ScheduleKind kind, int stages, int chunks, int micros, double forward) {
+static void drawing_init(Drawing *p, ScheduleKind kind, int stages, int chunks, int micros) {
     ScheduleSpec spec = {.kind = kind, .stages = stages, .chunks = chunks, .micros = micros};
-    ScheduleCosts costs = {.forward = forward, .backward_input = forward, .backward_weight = forward};
     for (int s = 0; s < stages; s++) assert_ok(schedule_init(&p->stage[s], &spec, s));
-    assert_ok(schedule_simulate(p->stage, stages, &costs, &p->times));
-    p->timeline = (Timeline){p->stage, stages, &p->times, "a <title> & \"more\"", "bubble 27.3%"};
+    p->timeline = (Timeline){p->stage, stages, schedule_times(p->stage, stages), "a <title> & \"more\"",
+                             "bubble 27.3%"};
 }
 
 static void drawing_done(Drawing *p) {
-    schedule_times_done(&p->times, p->timeline.count);
     for (int s = 0; s < p->timeline.count; s++) schedule_done(&p->stage[s]);
 }
 
@@ -27,7 +24,7 @@ static void assert_text(ScheduleKind kind, int stages, int chunks, int micros, i
                         const char *expected) {
     Drawing p;
     char *text = NULL;
-    drawing_init(&p, kind, stages, chunks, micros, 0.25);
+    drawing_init(&p, kind, stages, chunks, micros);
     assert_ok(draw_text(&p.timeline, width, false, &text));
     assert_string_equal(text, expected);
     free(text);
@@ -59,7 +56,7 @@ static void test_text_fits(void **state) {
                 "F forward   B backward   . idle\n");
     Drawing p;
     char *text = NULL;
-    drawing_init(&p, SCHEDULE_ZERO_BUBBLE, 16, 1, 64, 1);
+    drawing_init(&p, SCHEDULE_ZERO_BUBBLE, 16, 1, 64);
     assert_ok(draw_text(&p.timeline, 100, false, &text));
     char *line = text;
     for (int s = 0; s < 16; s++) {
@@ -80,7 +77,7 @@ static void test_text_fits(void **state) {
 static void test_color(void **state) {
     Drawing p;
     char *text = NULL;
-    drawing_init(&p, SCHEDULE_1F1B, 1, 1, 1, 1);
+    drawing_init(&p, SCHEDULE_1F1B, 1, 1, 1);
     assert_ok(draw_text(&p.timeline, 80, true, &text));
     assert_string_equal(text, "stage 0 \033[97;44mF0\033[30;43mB0  \033[0m\n"
                               "\033[97;44mF\033[0m forward   \033[30;43mB\033[0m backward\n");
@@ -135,7 +132,7 @@ static void test_svg(void **state) {
         Drawing p;
         char *svg = NULL;
         int chunks = kind == SCHEDULE_INTERLEAVED ? 2 : 1;
-        drawing_init(&p, (ScheduleKind)kind, 4, chunks, 8, 0.001);
+        drawing_init(&p, (ScheduleKind)kind, 4, chunks, 8);
         assert_ok(draw_svg(&p.timeline, &svg));
         assert_well_formed(svg);
         assert_non_null(strstr(svg, "a &lt;title&gt; &amp; &quot;more&quot;"));
