@@ -4,6 +4,7 @@
 #define WEFT_TESTS_CHECKPOINT_FIXTURE_H
 
 #include "test.h"
+#include "tiny.h"
 
 #include <unistd.h>
 
@@ -50,17 +51,11 @@ static inline void put_file(const char *path, const char *text) {
     assert_ok(file_replace(path, text, strlen(text)));
 }
 
-/* A small model whose sizes all differ, so that swapped dimensions are noticed. */
+/* A small model of a family's first preset. */
 static inline ModelConfig small_config(const Family *family, unsigned heads, bool pooler, bool tied) {
     ModelConfig config;
     assert_ok(config_preset(family->presets[0].name, &config));
-    config.layers = 2;
-    config.hidden = 12;
-    config.heads = 3;
-    config.inner = 20;
-    config.vocab = 37;
-    config.positions = 17;
-    config.labels = 5;
+    tiny_resize(&config, TINY_SAVED);
     config.outputs_mask = heads;
     config.pooler = pooler;
     config.tied = tied;

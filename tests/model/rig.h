@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "stores.h"
+#include "tiny.h"
 
 #include "model/model.h"
 #include "model/rope.h"
@@ -41,31 +42,7 @@ static int32_t rig_span[2 * RIG_B] = {0, 2, RIG_T,
                                       3, 2, 5}; /* the third start is out of range, so it is ignored */
 
 static inline ModelConfig rig_config(const Family *family, unsigned heads) {
-    ModelConfig config;
-    family->defaults(&config);
-    config.outputs_mask = heads;
-    config.pooler = heads & (OUTPUT_NSP | OUTPUT_CLASSIFY);
-    config.layers = 2;
-    config.hidden = 12;
-    config.heads = 2;
-    config.kv_heads = config.position == POSITION_ROPE ? 1 : 0;
-    config.head_width = config.head_width ? 8 : 0;
-    config.window = config.window ? 3 : 0;
-    config.inner = 20;
-    config.vocab = 17;
-    config.positions = 9;
-    config.labels = 4;
-    config.norm_eps = 1e-5f;
-    config.init_std = 0.02f;
-    config.dropout_embed = 0.2f;
-    config.dropout_attn = 0.2f;
-    config.dropout_hidden = 0.2f;
-    config.dropout_classify = 0.2f;
-    config.tied = true;
-    config.pad_token = -1;
-    config.bos_token = -1;
-    config.eos_token = -1;
-    return config;
+    return tiny_config(family, heads, TINY_BLOCK);
 }
 
 /* The token loss that a family has. */

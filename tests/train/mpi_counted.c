@@ -3,6 +3,7 @@
  * promise.
  * Ranks: 2 4 */
 #include "ranks.h"
+#include "tiny.h"
 
 #include "comm/staging.h"
 #include "plan/dryrun.h"
@@ -12,24 +13,9 @@
 enum { SEQ = 32, LAYERS = 6, WIDTH = 64, MICRO = 2 };
 
 static ModelConfig gpt2_config(bool tied, int64_t vocab) {
-    ModelConfig config;
-    family_gpt2.defaults(&config);
-    config.outputs_mask = OUTPUT_LM;
-    config.layers = LAYERS;
-    config.hidden = WIDTH;
-    config.heads = 4;
-    config.inner = 4 * WIDTH;
+    ModelConfig config = tiny_config(&family_gpt2, OUTPUT_LM, TINY_COUNTED);
     config.vocab = vocab;
-    config.labels = 2;
-    config.positions = SEQ;
-    config.norm_eps = 1e-5f;
-    config.init_std = 0.02f;
-    config.dropout_attn = 0.1f;
-    config.dropout_hidden = 0.1f;
     config.tied = tied;
-    config.pad_token = -1;
-    config.bos_token = -1;
-    config.eos_token = -1;
     config.dropout_embed = config.dropout_classify = 0;
     return config;
 }

@@ -2,6 +2,7 @@
  * reductions, for all ranks, in the format that trace viewers read. Untraced steps are not recorded.
  * Ranks: 2 */
 #include "ranks.h"
+#include "tiny.h"
 
 #include <unistd.h>
 
@@ -9,27 +10,6 @@
 #include "train/tracer.h"
 
 enum { SEQ = 8, MICROS = 4, STEPS = 2, LAYERS = 4 };
-
-static ModelConfig small_config(void) {
-    ModelConfig config;
-    family_gpt2.defaults(&config);
-    config.outputs_mask = OUTPUT_LM;
-    config.layers = LAYERS;
-    config.hidden = 16;
-    config.heads = 2;
-    config.inner = 64;
-    config.vocab = 61;
-    config.labels = 2;
-    config.positions = SEQ;
-    config.norm_eps = 1e-5f;
-    config.init_std = 0.02f;
-    config.tied = true;
-    config.pad_token = -1;
-    config.bos_token = -1;
-    config.eos_token = -1;
-    config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify = 0;
-    return config;
-}
 
 typedef struct Rig {
     Model *model;
@@ -49,7 +29,7 @@ static void rig_done(Rig *rig) {
 
 static Rig rig_new(Group *world, MeshSpec grid, RunnerSpec spec) {
     Rig rig = {0};
-    ModelConfig config = small_config();
+    ModelConfig config = tiny_config(&family_gpt2, OUTPUT_LM, TINY_TRACED);
     assert_ok(model_new(&rig.model, &config));
     assert_ok(device_new_cpu(&rig.device, 1));
     assert_ok(mesh_new(&rig.mesh, world, grid));

@@ -5,6 +5,7 @@
 
 #include "ranks.h"
 #include "stores.h"
+#include "tiny.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -14,14 +15,13 @@
 #include "checkpoint/background.h"
 #include "train/runner.h"
 
-/* VOCAB is split across two tensor-parallel ranks: each has real rows, and the last also has padding. */
 enum {
     SEQ = 8,
     BATCH = 8,
     STEPS_LIMIT = 10,
     STEPS = 6,
     HALF = 3,
-    VOCAB = 200,
+    VOCAB = 200, /* of TINY_RESUMED */
     LARGE_VOCAB = 1021,
     LAYOUTS = 24
 };
@@ -31,27 +31,10 @@ static const char *const job_names[JOBS] = {"gpt2", "bert", "untied", "llama"};
 
 static inline ModelConfig config_of(JobKind kind) {
     bool bert = kind == JOB_BERT;
-    ModelConfig config;
-    (kind == JOB_LLAMA ? &family_llama : bert ? &family_bert : &family_gpt2)->defaults(&config);
-    if (kind == JOB_LLAMA) config.kv_heads = 2;
-    config.outputs_mask = bert ? OUTPUT_MLM | OUTPUT_NSP : OUTPUT_LM;
-    config.pooler = bert;
-    config.layers = 4;
-    config.hidden = 24;
-    config.heads = 4;
-    config.inner = 40;
-    config.vocab = VOCAB;
-    config.positions = SEQ;
-    config.labels = 2;
-    config.norm_eps = 1e-5f;
-    config.init_std = 0.1f;
-    config.dropout_embed = 0.1f;
-    config.dropout_attn = 0.1f;
-    config.dropout_hidden = 0.1f;
+    const Family *family = kind == JOB_LLAMA ? &family_llama : bert ? &family_bert : &family_gpt2;
+    ModelConfig config = tiny_config(family, bert ? OUTPUT_MLM | OUTPUT_NSP : OUTPUT_LM, TINY_RESUMED);
     config.tied = kind != JOB_UNTIED;
     config.pad_token = bert ? 0 : -1;
-    config.bos_token = -1;
-    config.eos_token = -1;
     config.dropout_classify = 0;
     return config;
 }

@@ -8,35 +8,13 @@
 #include "base/rng.h"
 #include "device.h"
 #include "scripts/shell.h"
+#include "tiny.h"
 #include "train/noise.h"
 #include "train/runner.h"
 
 /* ---- gradient noise scale ---- */
 
 enum { SEQ = 6, EXAMPLES = 64, MICROS = 8, VOCAB = 31 };
-
-static const ModelConfig config = {
-    .family = &family_gpt2,
-    .outputs_mask = OUTPUT_LM,
-    .layers = 2,
-    .hidden = 16,
-    .heads = 2,
-    .inner = 32,
-    .vocab = VOCAB,
-    .labels = 2,
-    .positions = SEQ,
-    .act = ACT_GELU_TANH,
-    .norm_eps = 1e-5f,
-    .init_std = 0.2f,
-    .tied = true,
-    .scale_attn = true,
-    .biases = BIAS_ALL,
-    .init_residual = true,
-    .init_position_scale = 0.5f,
-    .pad_token = -1,
-    .bos_token = -1,
-    .eos_token = -1,
-};
 
 static HostBatch *example_new(int number) {
     HostBatch *batch = NULL;
@@ -79,6 +57,7 @@ typedef struct Toy {
 } Toy;
 
 static void toy_init(Toy *toy) {
+    ModelConfig config = tiny_config(&family_gpt2, OUTPUT_LM, TINY_RECORDED);
     assert_ok(model_new(&toy->model, &config));
     test_device_new(&toy->device, 1);
     RunnerSpec spec = {.micro_batch = 1, .seq = SEQ, .train = true, .micros = MICROS, .noise = true};
