@@ -51,13 +51,7 @@ static inline VecU pair_nan(VecF v) {
 
 /* (x + y + 1) / 2 of unsigned 16-bit lanes, and x plus the highest bit of y. */
 static inline VecU pair_mean(VecU x, VecU y) {
-#if defined(__AVX512BW__)
-    return (VecU)_mm512_avg_epu16((__m512i)x, (__m512i)y);
-#elif defined(__AVX2__)
-    return (VecU)_mm256_avg_epu16((__m256i)x, (__m256i)y);
-#else
-    return (VecU)_mm_avg_epu16((__m128i)x, (__m128i)y);
-#endif
+    return (VecU)MM(avg_epu16)((MmI)x, (MmI)y);
 }
 static inline VecU pair_carry(VecU x, VecU y) {
     typedef uint16_t Halves __attribute__((vector_size(4 * VEC)));

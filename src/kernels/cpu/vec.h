@@ -25,6 +25,22 @@ typedef float VecF __attribute__((vector_size(4 * VEC)));
 typedef int32_t VecI __attribute__((vector_size(4 * VEC)));
 typedef uint32_t VecU __attribute__((vector_size(4 * VEC)));
 
+/* x86 intrinsics that only differ in the width of the vectors: MM(add_ps) is _mm512_add_ps, _mm256_add_ps or
+ * _mm_add_ps. */
+#if defined(__AVX512F__)
+#define MM(name) _mm512_##name
+typedef __m512 MmF;
+typedef __m512i MmI;
+#elif defined(__AVX2__)
+#define MM(name) _mm256_##name
+typedef __m256 MmF;
+typedef __m256i MmI;
+#elif defined(__x86_64__)
+#define MM(name) _mm_##name
+typedef __m128 MmF;
+typedef __m128i MmI;
+#endif
+
 static inline VecF vec_load(const float *from) {
     VecF v;
     memcpy(&v, from, sizeof v);
@@ -55,12 +71,8 @@ static inline VecI vec_count(int32_t first) {
 static inline VecF vec_max(VecF a, VecF b) {
 #if defined(__aarch64__)
     return (VecF)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
-#elif defined(__AVX512F__)
-    return (VecF)_mm512_max_ps((__m512)a, (__m512)b);
-#elif defined(__AVX2__)
-    return (VecF)_mm256_max_ps((__m256)a, (__m256)b);
 #elif defined(__x86_64__)
-    return (VecF)_mm_max_ps((__m128)a, (__m128)b);
+    return (VecF)MM(max_ps)((MmF)a, (MmF)b);
 #else
     return vec_select(a > b, a, b);
 #endif
@@ -68,12 +80,8 @@ static inline VecF vec_max(VecF a, VecF b) {
 static inline VecF vec_min(VecF a, VecF b) {
 #if defined(__aarch64__)
     return (VecF)vminq_f32((float32x4_t)a, (float32x4_t)b);
-#elif defined(__AVX512F__)
-    return (VecF)_mm512_min_ps((__m512)a, (__m512)b);
-#elif defined(__AVX2__)
-    return (VecF)_mm256_min_ps((__m256)a, (__m256)b);
 #elif defined(__x86_64__)
-    return (VecF)_mm_min_ps((__m128)a, (__m128)b);
+    return (VecF)MM(min_ps)((MmF)a, (MmF)b);
 #else
     return vec_select(a < b, a, b);
 #endif
@@ -81,12 +89,8 @@ static inline VecF vec_min(VecF a, VecF b) {
 static inline VecF vec_sqrt(VecF v) {
 #if defined(__aarch64__)
     return (VecF)vsqrtq_f32((float32x4_t)v);
-#elif defined(__AVX512F__)
-    return (VecF)_mm512_sqrt_ps((__m512)v);
-#elif defined(__AVX2__)
-    return (VecF)_mm256_sqrt_ps((__m256)v);
 #elif defined(__x86_64__)
-    return (VecF)_mm_sqrt_ps((__m128)v);
+    return (VecF)MM(sqrt_ps)((MmF)v);
 #else
     for (int lane = 0; lane < VEC; lane++) v[lane] = __builtin_sqrtf(v[lane]);
     return v;
@@ -95,10 +99,8 @@ static inline VecF vec_sqrt(VecF v) {
 static inline VecU vec_max_u32(VecU a, VecU b) {
 #if defined(__aarch64__)
     return (VecU)vmaxq_u32((uint32x4_t)a, (uint32x4_t)b);
-#elif defined(__AVX512F__)
-    return (VecU)_mm512_max_epu32((__m512i)a, (__m512i)b);
 #elif defined(__AVX2__)
-    return (VecU)_mm256_max_epu32((__m256i)a, (__m256i)b);
+    return (VecU)MM(max_epu32)((MmI)a, (MmI)b);
 #else
     VecU greater = (VecU)(a > b);
     return (greater & a) | (~greater & b);
@@ -131,26 +133,23 @@ static inline void vec_sum_four(float *to, const VecF v[4]) {
     float32x4_t low = vpaddq_f32((float32x4_t)v[0], (float32x4_t)v[1]);
     float32x4_t high = vpaddq_f32((float32x4_t)v[2], (float32x4_t)v[3]);
     vst1q_f32(to, vpaddq_f32(low, high));
-#elif defined(__AVX512F__)
-    const __m512 a = (__m512)v[0], b = (__m512)v[1], c = (__m512)v[2], d = (__m512)v[3];
-    __m512d ab = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
-    __m512d cd = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
-    __m512 four = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
-                                _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
-    __m256 two = _mm256_add_ps(_mm512_castps512_ps256(four), _mm512_extractf32x8_ps(four, 1));
-    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(two), _mm256_extractf128_ps(two, 1)));
-#elif defined(__AVX2__)
-    const __m256 a = (__m256)v[0], b = (__m256)v[1], c = (__m256)v[2], d = (__m256)v[3];
-    __m256d ab = _mm256_castps_pd(_mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)));
-    __m256d cd = _mm256_castps_pd(_mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d)));
-    __m256 two = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(ab, cd)),
-                               _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)));
-    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(two), _mm256_extractf128_ps(two, 1)));
 #elif defined(__x86_64__)
-    const __m128 a = (__m128)v[0], b = (__m128)v[1], c = (__m128)v[2], d = (__m128)v[3];
-    __m128 ab = _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b));
-    __m128 cd = _mm_add_ps(_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d));
-    _mm_storeu_ps(to, _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab)));
+    const MmF a = (MmF)v[0], b = (MmF)v[1], c = (MmF)v[2], d = (MmF)v[3];
+    const MmF ab = MM(add_ps)(MM(unpacklo_ps)(a, b), MM(unpackhi_ps)(a, b));
+    const MmF cd = MM(add_ps)(MM(unpacklo_ps)(c, d), MM(unpackhi_ps)(c, d));
+    const MmF low = MM(castpd_ps)(MM(unpacklo_pd)(MM(castps_pd)(ab), MM(castps_pd)(cd)));
+    const MmF high = MM(castpd_ps)(MM(unpackhi_pd)(MM(castps_pd)(ab), MM(castps_pd)(cd)));
+    const MmF four = MM(add_ps)(low, high);
+#if defined(__AVX512F__)
+    __m256 two = _mm256_add_ps(_mm512_castps512_ps256(four), _mm512_extractf32x8_ps(four, 1));
+#elif defined(__AVX2__)
+    __m256 two = four;
+#endif
+#if defined(__AVX2__)
+    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(two), _mm256_extractf128_ps(two, 1)));
+#else
+    _mm_storeu_ps(to, four);
+#endif
 #else
     for (int i = 0; i < 4; i++) to[i] = vec_sum_of(v[i]);
 #endif
@@ -200,35 +199,14 @@ static inline VecU vec_blocks(void) {
 static inline void vec_store_blocks(uint32_t *to, VecU a, VecU b, VecU c, VecU d) {
 #if defined(__aarch64__)
     vst4q_u32(to, ((uint32x4x4_t){{(uint32x4_t)a, (uint32x4_t)b, (uint32x4_t)c, (uint32x4_t)d}}));
-#elif defined(__AVX512F__)
-    __m512i ab0 = _mm512_unpacklo_epi32((__m512i)a, (__m512i)b);
-    __m512i ab1 = _mm512_unpackhi_epi32((__m512i)a, (__m512i)b);
-    __m512i cd0 = _mm512_unpacklo_epi32((__m512i)c, (__m512i)d);
-    __m512i cd1 = _mm512_unpackhi_epi32((__m512i)c, (__m512i)d);
-    _mm512_storeu_si512(to, _mm512_unpacklo_epi64(ab0, cd0));
-    _mm512_storeu_si512(to + VEC, _mm512_unpackhi_epi64(ab0, cd0));
-    _mm512_storeu_si512(to + 2 * VEC, _mm512_unpacklo_epi64(ab1, cd1));
-    _mm512_storeu_si512(to + 3 * VEC, _mm512_unpackhi_epi64(ab1, cd1));
-#elif defined(__AVX2__)
-    __m256i ab0 = _mm256_unpacklo_epi32((__m256i)a, (__m256i)b);
-    __m256i ab1 = _mm256_unpackhi_epi32((__m256i)a, (__m256i)b);
-    __m256i cd0 = _mm256_unpacklo_epi32((__m256i)c, (__m256i)d);
-    __m256i cd1 = _mm256_unpackhi_epi32((__m256i)c, (__m256i)d);
-    __m256i *out = (__m256i *)(void *)to;
-    _mm256_storeu_si256(out, _mm256_unpacklo_epi64(ab0, cd0));
-    _mm256_storeu_si256(out + 1, _mm256_unpackhi_epi64(ab0, cd0));
-    _mm256_storeu_si256(out + 2, _mm256_unpacklo_epi64(ab1, cd1));
-    _mm256_storeu_si256(out + 3, _mm256_unpackhi_epi64(ab1, cd1));
 #elif defined(__x86_64__)
-    __m128i ab0 = _mm_unpacklo_epi32((__m128i)a, (__m128i)b);
-    __m128i ab1 = _mm_unpackhi_epi32((__m128i)a, (__m128i)b);
-    __m128i cd0 = _mm_unpacklo_epi32((__m128i)c, (__m128i)d);
-    __m128i cd1 = _mm_unpackhi_epi32((__m128i)c, (__m128i)d);
-    __m128i *out = (__m128i *)(void *)to;
-    _mm_storeu_si128(out, _mm_unpacklo_epi64(ab0, cd0));
-    _mm_storeu_si128(out + 1, _mm_unpackhi_epi64(ab0, cd0));
-    _mm_storeu_si128(out + 2, _mm_unpacklo_epi64(ab1, cd1));
-    _mm_storeu_si128(out + 3, _mm_unpackhi_epi64(ab1, cd1));
+    const MmI ab0 = MM(unpacklo_epi32)((MmI)a, (MmI)b), ab1 = MM(unpackhi_epi32)((MmI)a, (MmI)b);
+    const MmI cd0 = MM(unpacklo_epi32)((MmI)c, (MmI)d), cd1 = MM(unpackhi_epi32)((MmI)c, (MmI)d);
+    float *out = (float *)(void *)to;
+    vec_store(out, (VecF)MM(unpacklo_epi64)(ab0, cd0));
+    vec_store(out + VEC, (VecF)MM(unpackhi_epi64)(ab0, cd0));
+    vec_store(out + 2 * VEC, (VecF)MM(unpacklo_epi64)(ab1, cd1));
+    vec_store(out + 3 * VEC, (VecF)MM(unpackhi_epi64)(ab1, cd1));
 #else
     for (int lane = 0; lane < VEC; lane++) {
         to[4 * lane] = a[lane], to[4 * lane + 1] = b[lane];
