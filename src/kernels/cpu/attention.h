@@ -2,8 +2,8 @@
  * factors. Tile sizes are those of micro.h.
  *
  * All arithmetic is on fp32 panels, except in attention16.h, which takes over training in bf16 on x86-64 CPUs
- * with bf16 products. Rows of 16-bit types are converted to fp32 when panels are packed (fp16 a
- * few rows at a time, through a buffer) and rounded when they are unpacked.
+ * with bf16 products. Rows of 16-bit types are converted to fp32 when panels are packed and rounded
+ * when they are unpacked, through a buffer.
  *
  * B sequences, T positions, H heads, G key and value heads, D head size; qkv (B,T,H+2G,D), out (B,T,H,D),
  * lse (B,H,T) */
@@ -62,51 +62,15 @@ static inline float *rows_f32(Rows rows) {
     return tensor_f32(rows.in) + rows.at;
 }
 
-static inline const uint16_t *rows_bf16(Rows rows) {
-    return (const uint16_t *)rows.in.data + rows.at;
+/* Packs `count` rows as lines of panels: micro_pack with a step per element or, along, with a step per row
+ * and a line per element. */
+static inline void rows_across(float *panels, int width, Rows rows, int64_t count, int64_t panel_stride) {
+    PackSource source = {run_at(rows.in, rows.at), rows.in.dtype, true, rows.stride, count, rows.D};
+    micro_pack(panels, width, source, panel_stride);
 }
-
-/* Rows that pass through a buffer at a time: a multiple of MICRO_ROWS and MICRO_COLS. */
-enum { STAGE_ROWS = 48 };
-
-/* buffer (count, D) = the first `count` rows, in fp32. */
-static inline void rows_stage(Rows rows, int64_t count, float *buffer) {
-    for (int64_t i = 0; i < count; i++)
-        half_load(buffer + i * rows.D, rows.in.data, rows.in.dtype, rows.at + i * rows.stride, rows.D);
-}
-
-/* pack_across and pack_along of `count` rows; `stage` has room for (STAGE_ROWS, D). */
-static inline void rows_across(float *panels, int width, Rows rows, int64_t count, int64_t panel_stride,
-                               float *stage) {
-    if (rows_are_f32(rows)) {
-        pack_across(panels, width, rows_f32(rows), rows.stride, count, rows.D, panel_stride);
-        return;
-    }
-    if (rows.in.dtype == DT_BF16) {
-        pack_across_bf16(panels, width, rows_bf16(rows), rows.stride, count, rows.D, panel_stride);
-        return;
-    }
-    for (int64_t row = 0; row < count; row += STAGE_ROWS) {
-        int64_t n = min_of(STAGE_ROWS, count - row);
-        rows_stage(rows_from(rows, row), n, stage);
-        pack_across(panels + row / width * panel_stride, width, stage, rows.D, n, rows.D, panel_stride);
-    }
-}
-static inline void rows_along(float *panels, int width, Rows rows, int64_t count, int64_t panel_stride,
-                              float *stage) {
-    if (rows_are_f32(rows)) {
-        pack_along(panels, width, rows_f32(rows), rows.stride, rows.D, count, panel_stride);
-        return;
-    }
-    if (rows.in.dtype == DT_BF16) {
-        pack_along_bf16(panels, width, rows_bf16(rows), rows.stride, rows.D, count, panel_stride);
-        return;
-    }
-    for (int64_t row = 0; row < count; row += STAGE_ROWS) {
-        int64_t n = min_of(STAGE_ROWS, count - row);
-        rows_stage(rows_from(rows, row), n, stage);
-        pack_along(panels + row * width, width, stage, rows.D, rows.D, n, panel_stride);
-    }
+static inline void rows_along(float *panels, int width, Rows rows, int64_t count, int64_t panel_stride) {
+    PackSource source = {run_at(rows.in, rows.at), rows.in.dtype, false, rows.stride, rows.D, count};
+    micro_pack(panels, width, source, panel_stride);
 }
 
 /* The number of keys that any query of sequence b may see, and the number that query q sees. */

@@ -95,7 +95,7 @@ static void run_dot(int64_t depth, const Left16 *left, const uint16_t *panel, fl
 static const Product16 product_amx = {begin_amx, end_amx, run_amx}, product_dot = {nothing, nothing, run_dot};
 
 Status product16_choose(const Product16 **ret_product, Tensor qkv, const Attention *spec) {
-    const Micro16 *micro = NULL;
+    const Micro *micro = NULL;
     *ret_product = NULL;
     if (qkv.dtype != DT_BF16 || tensor_cols(qkv) % SIDE || !(spec->scale > 0)) return OK;
     TRY(micro16_choose(&micro));

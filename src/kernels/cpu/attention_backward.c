@@ -30,7 +30,7 @@ typedef struct Scratch {
     float *dquery;                            /* T / MICRO_COLS panels (D, MICRO_COLS), see partial_of */
     float *delta, *factors;                   /* (T): g . o;  (BLOCK, BLOCK): Z */
     float *lse;   /* (T); 0 instead of -infinity, so that weights are 0, not NaN */
-    float *stage; /* (STAGE_ROWS, D), see attention.h */
+    float *stage; /* (MICRO_COLS, D), for rows_unpack */
 } Scratch;
 
 static float *floats(Bump *bump, int64_t count) {
@@ -56,7 +56,7 @@ static Scratch scratch_take(Bump *bump, HeadShape s) {
         .delta = floats(bump, s.T),
         .lse = floats(bump, s.T),
         .factors = floats(bump, BLOCK * BLOCK),
-        .stage = floats(bump, STAGE_ROWS * s.D),
+        .stage = floats(bump, MICRO_COLS * s.D),
     };
 }
 
@@ -69,11 +69,11 @@ typedef struct Block {
 static void head_pack(const Scratch *scratch, const Head *head) {
     HeadShape s = head->f->shape;
     int64_t tall = s.T * MICRO_ROWS;
-    rows_across(scratch->query_lines, MICRO_ROWS, head->q, s.T, s.D * MICRO_ROWS, scratch->stage);
-    rows_across(scratch->grad_lines, MICRO_ROWS, head->grad, s.T, s.D * MICRO_ROWS, scratch->stage);
-    rows_along(scratch->query_dims, MICRO_ROWS, head->q, s.T, tall, scratch->stage);
-    rows_along(scratch->grad_dims, MICRO_ROWS, head->grad, s.T, tall, scratch->stage);
-    rows_along(scratch->key_dims, MICRO_ROWS, head->k, head->keys, tall, scratch->stage);
+    rows_across(scratch->query_lines, MICRO_ROWS, head->q, s.T, s.D * MICRO_ROWS);
+    rows_across(scratch->grad_lines, MICRO_ROWS, head->grad, s.T, s.D * MICRO_ROWS);
+    rows_along(scratch->query_dims, MICRO_ROWS, head->q, s.T, tall);
+    rows_along(scratch->grad_dims, MICRO_ROWS, head->grad, s.T, tall);
+    rows_along(scratch->key_dims, MICRO_ROWS, head->k, head->keys, tall);
     for (int64_t t = 0; t < s.T; t++) {
         const float *grad = run_in(head->grad.in, head->grad.at + t * head->grad.stride, s.D, scratch->stage);
         const float *out =
@@ -214,8 +214,10 @@ static void add_queries(const Scratch *scratch, const Head *head, const Block *a
         keys = keys < 0 ? 0 : min_of(keys, at->keys);
         if (begin >= keys) continue;
         for (int64_t k = begin; k < keys; k += MICRO_COLS)
-            pack_across(scratch->transposed + k * MICRO_COLS, MICRO_COLS,
-                        scratch->dscores + k * BLOCK + q * MICRO_COLS, MICRO_COLS, queries, MICRO_COLS, 0);
+            micro_pack(scratch->transposed + k * MICRO_COLS, MICRO_COLS,
+                       (PackSource){scratch->dscores + k * BLOCK + q * MICRO_COLS, DT_F32, true, MICRO_COLS,
+                                    queries, MICRO_COLS},
+                       0);
         float *to = scratch->dquery + (at->q + q) * s.rows;
         for (int64_t d = 0; d < s.rows; d += MICRO_ROWS)
             micro_tile(keys - begin, scratch->key_dims + d * s.T + (at->k + begin) * MICRO_ROWS,
@@ -236,11 +238,10 @@ static void keys_run(const Scratch *scratch, const Head *head, Rows dk, Rows dv,
     memset(scratch->dquery, 0, (size_t)(round_up(s.T, MICRO_COLS) * s.rows) * sizeof(float));
     for (int64_t k = range.from; k < range.to; k += BLOCK) {
         int64_t keys = min_of(BLOCK, range.to - k);
-        rows_across(scratch->keys, MICRO_COLS, rows_from(head->k, k), keys, s.D * MICRO_COLS, scratch->stage);
+        rows_across(scratch->keys, MICRO_COLS, rows_from(head->k, k), keys, s.D * MICRO_COLS);
         for (int64_t i = 0; i < round_up(keys, MICRO_COLS) * s.D; i++)
             scratch->keys[i] *= head->f->spec->scale;
-        rows_across(scratch->values, MICRO_COLS, rows_from(head->v, k), keys, s.D * MICRO_COLS,
-                    scratch->stage);
+        rows_across(scratch->values, MICRO_COLS, rows_from(head->v, k), keys, s.D * MICRO_COLS);
         int64_t first = head->f->spec->causal ? k / BLOCK * BLOCK : 0;
         for (int64_t q = first; q < s.T && first_seen(head, q) < k + keys; q += BLOCK) {
             Block at = {q, min_of(BLOCK, s.T - q), k, keys};

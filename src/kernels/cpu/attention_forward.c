@@ -22,7 +22,7 @@ typedef struct Scratch {
     float *query;  /* (D, MICRO_COLS) */
     float *scores; /* (SCORE_KEYS, MICRO_COLS) */
     float *sums;   /* (rows, MICRO_COLS) */
-    float *stage;  /* (STAGE_ROWS, D), see attention.h */
+    float *stage;  /* (MICRO_COLS, D), for rows_unpack */
 } Scratch;
 
 static Scratch scratch_take(Bump *bump, int64_t keys, int64_t D) {
@@ -34,7 +34,7 @@ static Scratch scratch_take(Bump *bump, int64_t keys, int64_t D) {
         .query = bump_take(bump, (size_t)(D * MICRO_COLS) * sizeof(float)),
         .scores = bump_take(bump, SCORE_KEYS * MICRO_COLS * sizeof(float)),
         .sums = bump_take(bump, (size_t)(rows * MICRO_COLS) * sizeof(float)),
-        .stage = bump_take(bump, (size_t)(STAGE_ROWS * D) * sizeof(float)),
+        .stage = bump_take(bump, (size_t)(MICRO_COLS * D) * sizeof(float)),
     };
 }
 
@@ -166,7 +166,7 @@ static void panel_finish(const Scratch *scratch, const HeadJob *job, const Onlin
 /* Processes queries q .. q + queries - 1, at most MICRO_COLS. */
 static void panel_run(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t queries) {
     int64_t D = job->D;
-    rows_across(scratch->query, MICRO_COLS, rows_from(job->q, q), queries, 0, scratch->stage);
+    rows_across(scratch->query, MICRO_COLS, rows_from(job->q, q), queries, 0);
     for (int64_t i = 0; i < D * MICRO_COLS; i++) scratch->query[i] *= job->scale;
     memset(scratch->sums, 0, (size_t)(scratch->rows * MICRO_COLS) * sizeof(float));
     OnlineSoftmax run;
@@ -196,9 +196,9 @@ void attention_head(const HeadJob *job, Range queries, void *memory) {
     int64_t end = keys_seen(job->keys, job->causal, job->past + queries.to - 1);
     int64_t from = min_of(first_seen(job, queries.from) / MICRO_ROWS * MICRO_ROWS, end);
     rows_across(scratch.keys + from * job->D, MICRO_ROWS, rows_from(job->k, from), end - from,
-                job->D * MICRO_ROWS, scratch.stage);
+                job->D * MICRO_ROWS);
     rows_along(scratch.values + from * MICRO_ROWS, MICRO_ROWS, rows_from(job->v, from), end - from,
-               job->keys * MICRO_ROWS, scratch.stage);
+               job->keys * MICRO_ROWS);
     for (int64_t q = queries.from; q < queries.to; q += MICRO_COLS)
         panel_run(&scratch, job, q, min_of(MICRO_COLS, queries.to - q));
 }

@@ -79,7 +79,7 @@ Status kernels_cpu_check(void) {
 }
 
 Status kernels_cpu_check_variables(void) {
-    const Micro16 *bf16 = NULL;
+    const Micro *bf16 = NULL;
     const Micro8 *int8 = NULL;
     TRY(kernels_cpu_check());
     TRY(micro16_choose(&bf16));

@@ -1,4 +1,4 @@
-/* Selects the micro-kernels for gemm16.c and reports that of bf16. CPU features are detected once;
+/* Selects the micro-kernels for gemm.c and reports that of bf16. CPU features are detected once;
  * WEFT_CPU_BF16 and WEFT_CPU_FP32 are read at every call, so that one process can test all micro-kernels. */
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 typedef struct Choice {
     const char *name; /* value of WEFT_CPU_BF16 */
-    const Micro16 *micro;
+    const Micro *micro;
     bool (*available)(void);
     int level; /* the instruction set that WEFT_CPU must allow */
 } Choice;
@@ -99,10 +99,10 @@ static void detect_once(void) {
     pthread_once(&once, detect);
 }
 
-Status micro16_choose(const Micro16 **ret_micro) {
+Status micro16_choose(const Micro **ret_micro) {
     detect_once();
     const char *requested = getenv("WEFT_CPU_BF16");
-    const Micro16 *micro = NULL;
+    const Micro *micro = NULL;
     bool off = requested && !strcmp(requested, "off");
     for (int i = 0; i < CHOICES && !micro && !off; i++)
         if (detected[i] && (!requested || !*requested || !strcmp(requested, choices[i].name)))
@@ -122,7 +122,7 @@ static bool requests32(const char *value) {
     return requested && !strcmp(requested, value);
 }
 
-const Micro16 *micro32_choose(void) {
+const Micro *micro32_choose(void) {
     detect_once();
     return detected32 && requests32(choice32.name) ? choice32.micro : NULL;
 }
@@ -134,7 +134,7 @@ Status micro32_check(void) {
 }
 
 const char *kernels_cpu_bf16(void) {
-    const Micro16 *micro = NULL;
+    const Micro *micro = NULL;
     CLEANUP(status_freep) Status status = micro16_choose(&micro);
     return status ? "none" : micro ? micro->name : "converted";
 }

@@ -4,8 +4,6 @@
  * any. */
 #include "kernels/cpu/blas.h"
 
-#include "kernels/kernels.h"
-
 #if defined(WEFT_BLAS_BLIS)
 #include <blis.h>
 
@@ -19,15 +17,17 @@ const char *kernels_cpu_blas(void) {
     return text;
 }
 
-void blas_gemm(int threads, int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, float beta,
-               float *c) {
-    float one = 1.0f;
+static trans_t trans_of(Operand operand) {
+    return operand.trans ? BLIS_TRANSPOSE : BLIS_NO_TRANSPOSE;
+}
+
+void blas_gemm(int threads, const Gemm *f) {
+    float one = 1, beta = f->add ? 1 : 0;
     rntm_t runtime;
     bli_rntm_init(&runtime);
     bli_rntm_set_num_threads(threads, &runtime);
-    bli_sgemm_ex(a.trans ? BLIS_TRANSPOSE : BLIS_NO_TRANSPOSE, b.trans ? BLIS_TRANSPOSE : BLIS_NO_TRANSPOSE,
-                 m, n, k, &one, (float *)a.data, a.stride, 1, (float *)b.data, b.stride, 1, &beta, c, n, 1,
-                 NULL, &runtime);
+    bli_sgemm_ex(trans_of(f->a), trans_of(f->b), f->m, f->n, f->k, &one, (float *)f->a.data, f->a.stride, 1,
+                 (float *)f->b.data, f->b.stride, 1, &beta, f->c, f->n, 1, NULL, &runtime);
 }
 
 #elif defined(WEFT_BLAS_OPENBLAS)
@@ -48,20 +48,23 @@ static int chunk(int64_t from, int64_t size) {
     return (int)(size - from < CHUNK ? size - from : CHUNK);
 }
 
-static const float *operand_at(GemmOperand operand, int64_t row, int64_t col) {
-    return operand.data + (operand.trans ? col * operand.stride + row : row * operand.stride + col);
+static const float *operand_at(Operand operand, int64_t row, int64_t col) {
+    return (const float *)operand.data +
+           (operand.trans ? col * operand.stride + row : row * operand.stride + col);
+}
+static CBLAS_TRANSPOSE trans_of(Operand operand) {
+    return operand.trans ? CblasTrans : CblasNoTrans;
 }
 
-void blas_gemm(int threads, int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, float beta,
-               float *c) {
+void blas_gemm(int threads, const Gemm *f) {
     if (openblas_get_num_threads() != threads) openblas_set_num_threads(threads);
-    for (int64_t i = 0; i < m; i += CHUNK)
-        for (int64_t j = 0; j < n; j += CHUNK)
-            for (int64_t p = 0; p < k; p += CHUNK)
-                cblas_sgemm(CblasRowMajor, a.trans ? CblasTrans : CblasNoTrans,
-                            b.trans ? CblasTrans : CblasNoTrans, chunk(i, m), chunk(j, n), chunk(p, k), 1.0f,
-                            operand_at(a, i, p), (int)a.stride, operand_at(b, p, j), (int)b.stride,
-                            p ? 1.0f : beta, c + i * n + j, (int)n);
+    for (int64_t i = 0; i < f->m; i += CHUNK)
+        for (int64_t j = 0; j < f->n; j += CHUNK)
+            for (int64_t p = 0; p < f->k; p += CHUNK)
+                cblas_sgemm(CblasRowMajor, trans_of(f->a), trans_of(f->b), chunk(i, f->m), chunk(j, f->n),
+                            chunk(p, f->k), 1.0f, operand_at(f->a, i, p), (int)f->a.stride,
+                            operand_at(f->b, p, j), (int)f->b.stride, p || f->add ? 1.0f : 0.0f,
+                            f->c + i * f->n + j, (int)f->n);
 }
 
 #else
@@ -74,9 +77,8 @@ const char *kernels_cpu_blas(void) {
     return "weft";
 }
 
-void blas_gemm(int threads, int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, float beta,
-               float *c) {
-    (void)threads, (void)m, (void)n, (void)k, (void)a, (void)b, (void)beta, (void)c;
+void blas_gemm(int threads, const Gemm *f) {
+    (void)threads, (void)f;
 }
 
 #endif

@@ -55,20 +55,6 @@ static inline VecF vec_load_bf16(const uint16_t *from) {
 #endif
 }
 
-/* Four values. */
-static inline Vec4 vec4_load_bf16(const uint16_t *from) {
-#if defined(__aarch64__)
-    return (Vec4)vshll_n_u16(vld1_u16(from), 16);
-#elif defined(__x86_64__)
-    __m128i half = _mm_loadl_epi64((const __m128i *)(const void *)from);
-    return (Vec4)_mm_unpacklo_epi16(_mm_setzero_si128(), half);
-#else
-    Vec4 v;
-    for (int lane = 0; lane < 4; lane++) v[lane] = bf16_to_f32(from[lane]);
-    return v;
-#endif
-}
-
 /* Rounds to bf16, in the low halves of lanes. */
 static inline VecU vec_round_bf16(VecF v) {
     VecU bits = (VecU)v, nan = (VecU)(v != v);
@@ -151,6 +137,18 @@ static ALWAYS_INLINE void vec_put(void *to, DType dtype, int64_t at, VecF v) {
     case DT_F16: vec_store_f16((uint16_t *)to + at, v); break;
     default: vec_store((float *)to + at, v);
     }
+}
+
+/* Four elements. */
+static ALWAYS_INLINE Vec4 vec4_get(const void *from, DType dtype, int64_t at) {
+    if (dtype == DT_F32) return vec4_load((const float *)from + at);
+#if defined(__AVX2__)
+    __m128i half = _mm_loadl_epi64((const __m128i *)(const void *)((const uint16_t *)from + at));
+    if (dtype == DT_F16) return (Vec4)_mm_cvtph_ps(half);
+    return (Vec4)_mm_unpacklo_epi16(_mm_setzero_si128(), half);
+#else
+    return vec_get(from, dtype, at);
+#endif
 }
 
 /* One element. */

@@ -1,28 +1,43 @@
-/* Linear layers in fp32: GEMMs whose epilogues add bias and activation, or multiply by the derivative of
- * the activation, while a block is still in the cache.
+/* Linear layers: GEMMs with fp32 accumulation whose epilogues apply bias, activation or its derivative while
+ * a block is in the cache, and round it as they store it. Gradients of weights are fp32 and are accumulated
+ * directly.
  *
- * Forward and the input gradient omit zero rows of pruned matrices (zero_rows.h).
+ * In fp32, forward and the input gradient omit zero rows of pruned matrices (zero_rows.h).
  *
  * M rows, K inputs, N outputs of the layer */
 #include "kernels/cpu/act.h"
+#include "kernels/cpu/blas.h"
 #include "kernels/cpu/columns.h"
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/linear16.h"
 #include "kernels/cpu/thin.h"
 #include "kernels/cpu/zero_rows.h"
+
+static Operand operand_of(Tensor x, bool trans) {
+    return (Operand){x.data, x.dtype, tensor_cols(x), trans};
+}
+
+/* Runs the GEMM with the stream's workspace. */
+static Status run(Stream *stream, const Gemm *gemm) {
+    size_t bytes = 0;
+    void *workspace;
+    TRY(gemm_bytes(stream, gemm, &bytes));
+    TRY(stream_workspace(stream, bytes, &workspace));
+    return gemm_run(stream, gemm, workspace);
+}
 
 /* Forward with `count` of N rows: the product goes to memory of its own and from there to the columns of y.
  */
 static Status forward_kept(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor b, int64_t count) {
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
-    Gemm gemm = {.m = M, .n = count, .k = K, .a = {tensor_f32(x), K, false}};
-    size_t rows_bytes = kept_bytes(count, K), result_bytes = floats_bytes(M * count);
+    float *c = tensor_f32(y); /* for gemm_bytes, until there is memory */
+    Gemm gemm = {.m = M, .n = count, .k = K, .a = operand_of(x, false), .b = operand_of(w, true), .c = c};
+    size_t rows_bytes = kept_bytes(count, K), result_bytes = floats_bytes(M * count), bytes = 0;
     void *memory;
-    TRY(stream_workspace(stream, rows_bytes + result_bytes + gemm_workspace_bytes(stream, &gemm), &memory));
+    TRY(gemm_bytes(stream, &gemm, &bytes));
+    TRY(stream_workspace(stream, rows_bytes + result_bytes + bytes, &memory));
     Kept kept = keep_rows(tensor_f32(w), N, K, count, memory);
-    gemm.b = (GemmOperand){kept.w, K, true};
+    gemm.b.data = kept.w;
     gemm.c = (float *)(void *)((char *)memory + rows_bytes);
-    gemm_run(stream, &gemm, (char *)memory + rows_bytes + result_bytes);
+    TRY(gemm_run(stream, &gemm, (char *)memory + rows_bytes + result_bytes));
     const float *bias = tensor_f32(b);
 #pragma omp parallel for num_threads(threads_for(stream, M *N))
     for (int64_t r = 0; r < M; r++) {
@@ -37,134 +52,150 @@ static Status forward_kept(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor 
     return OK;
 }
 
-/* Context of the forward epilogue; pre and bias may be NULL. */
+/* Columns that pass through a buffer at a time. */
+enum { RUN = 256 };
+
+static int64_t run_of(int64_t left) {
+    return left < RUN ? left : RUN;
+}
+
+/* Stores n elements from `at` on, unless they are where the GEMM has left them. */
+static void run_put(Tensor to, int64_t at, int64_t n, const float *from) {
+    if ((const void *)from != run_at(to, at)) half_store(to.data, to.dtype, at, from, n);
+}
+
+/* Context of the forward epilogue; pre and bias are optional. */
 typedef struct Forward {
-    float *y, *pre;
-    const float *bias;
+    Tensor y, pre, bias;
+    DType dtype; /* the compute type; y may be fp32 even if this is not */
     int64_t stride;
     Act act;
 } Forward;
 
-static void forward_finish(const void *context, int64_t row, int64_t col, int64_t rows, int64_t cols) {
-    const Forward *f = context;
-    for (int64_t r = row; r < row + rows; r++) {
-        float *y = f->y + r * f->stride + col;
-        if (f->bias) {
-#pragma omp simd
-            for (int64_t c = 0; c < cols; c++) y[c] += f->bias[col + c];
-        }
-        if (f->pre) memcpy(f->pre + r * f->stride + col, y, (size_t)cols * sizeof *y);
-        act_run(y, y, cols, f->act);
-    }
+/* Activations are applied to the rounded value, whether pre is stored or not, so that recomputing gives the
+ * same bits. */
+static void forward_round(const Forward *f, float *y, int64_t at, int64_t n) {
+    uint16_t buffer[RUN];
+    bool kept = f->pre.data;
+    void *to = kept ? run_at(f->pre, at) : buffer;
+    if (!kept && f->dtype == DT_F32) return;
+    half_store(to, f->dtype, 0, y, n);
+    if (f->dtype != DT_F32) half_load(y, to, f->dtype, 0, n);
 }
 
-/* The same for sums that are not in y yet. */
-static void forward_place(const void *context, float *sums, int64_t stride, int64_t row, int64_t col,
-                          int64_t rows, int64_t cols) {
+static void forward_finish(const void *context, float *sums, int64_t stride, int64_t row, int64_t col,
+                           int64_t rows, int64_t cols) {
     const Forward *f = context;
-    for (int64_t r = 0; r < rows; r++)
-        memcpy(f->y + (row + r) * f->stride + col, sums + r * stride, (size_t)cols * sizeof *sums);
-    forward_finish(context, row, col, rows, cols);
+    for (int64_t first = 0; first < cols; first += RUN) {
+        int64_t n = run_of(cols - first);
+        float buffer[RUN];
+        const float *bias = run_in(f->bias, col + first, n, buffer);
+        for (int64_t r = 0; r < rows; r++) {
+            float *y = sums + r * stride + first;
+            int64_t at = (row + r) * f->stride + col + first;
+            if (bias) {
+#pragma omp simd
+                for (int64_t c = 0; c < n; c++) y[c] += bias[c];
+            }
+            if (f->act != ACT_NONE) {
+                forward_round(f, y, at, n);
+                act_run(y, y, n, f->act);
+            }
+            run_put(f->y, at, n, y);
+        }
+    }
 }
 
 static Status linear_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b,
                                  Act act) {
-    FP32_ELSE(linear16_forward(stream, y, pre, x, w, b, act), y, pre, x, w, b);
-    int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
-    int64_t kept = act == ACT_NONE && !pre.data ? count_kept(stream, tensor_f32(w), M, N, K) : N;
+    int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w), kept = N;
+    bool fp32 = w.dtype == DT_F32, wide = y.dtype == DT_F32, suits = false;
+    if (fp32 && act == ACT_NONE) kept = count_kept(stream, tensor_f32(w), M, N, K);
     if (kept < N) return forward_kept(stream, y, x, w, b, kept);
-    Forward forward = {tensor_f32(y), tensor_f32(pre), tensor_f32(b), N, act};
-    bool plain = !b.data && !pre.data && act == ACT_NONE, suits = false;
-    Thin thin = {M, N, K, x.data, w.data, DT_F32, DT_F32, forward_place, &forward};
+    Forward forward = {y, pre, b, w.dtype, N, act};
+    Thin thin = {M, N, K, x.data, w.data, x.dtype, w.dtype, forward_finish, &forward};
     TRY(thin_suits(&thin, &suits));
-    if (suits && !blas_available()) return thin_run(stream, &thin);
+    if (suits && !(fp32 && blas_available())) return thin_run(stream, &thin);
     Gemm gemm = {.m = M,
                  .n = N,
                  .k = K,
-                 .a = {tensor_f32(x), K, false},
-                 .b = {tensor_f32(w), K, true},
-                 .c = tensor_f32(y),
-                 .finish = plain ? NULL : forward_finish,
+                 .a = operand_of(x, false),
+                 .b = operand_of(w, true),
+                 .c = wide ? tensor_f32(y) : NULL,
+                 .finish = wide && !b.data && act == ACT_NONE ? NULL : forward_finish,
                  .context = &forward};
-    void *workspace;
-    TRY(stream_workspace(stream, gemm_workspace_bytes(stream, &gemm), &workspace));
-    gemm_run(stream, &gemm, workspace);
-    return OK;
+    return run(stream, &gemm);
 }
 
-/* Context of the backward epilogue. `result` is where the GEMM stores; if it is not dx, it is added to dx. */
+/* Context of the backward epilogue. */
 typedef struct Backward {
-    float *dx, *result;
-    const float *pre;
+    Tensor dx, pre;
     int64_t stride;
     Act act;
+    bool accumulate;
 } Backward;
 
-static void backward_finish(const void *context, int64_t row, int64_t col, int64_t rows, int64_t cols) {
+static void backward_finish(const void *context, float *sums, int64_t stride, int64_t row, int64_t col,
+                            int64_t rows, int64_t cols) {
     const Backward *f = context;
-    for (int64_t r = row; r < row + rows; r++) {
-        int64_t at = r * f->stride + col;
-        float *from = f->result + at, *dx = f->dx + at;
-        act_backward_run(from, from, f->pre + at, cols, f->act);
-        if (from == dx) continue;
+    float buffer[RUN];
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t first = 0; first < cols; first += RUN) {
+            int64_t n = run_of(cols - first), at = (row + r) * f->stride + col + first;
+            float *dx = sums + r * stride + first;
+            if (f->act != ACT_NONE) act_backward_run(dx, dx, run_in(f->pre, at, n, buffer), n, f->act);
+            if (f->accumulate) {
+                const float *other = run_in(f->dx, at, n, buffer);
 #pragma omp simd
-        for (int64_t c = 0; c < cols; c++) dx[c] += from[c];
-    }
+                for (int64_t c = 0; c < n; c++) dx[c] += other[c];
+            }
+            run_put(f->dx, at, n, dx);
+        }
 }
 
-/* With an activation, the GEMM cannot accumulate into dx directly; its result goes to the workspace. */
+/* The GEMM accumulates into dx directly if that is fp32 and there is no activation. */
 static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w, Act act,
                                         Tensor pre, bool accumulate) {
-    FP32_ELSE(linear16_backward_input(stream, dx, sums, dy, w, act, pre, accumulate), dx, dy, w, pre);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
-    Backward backward = {tensor_f32(dx), tensor_f32(dx), tensor_f32(pre), K, act};
-    int64_t kept = count_kept(stream, tensor_f32(w), M, N, K);
+    bool fp32 = w.dtype == DT_F32, direct = fp32 && act == ACT_NONE;
+    int64_t kept = fp32 ? count_kept(stream, tensor_f32(w), M, N, K) : N;
+    Backward backward = {dx, pre, K, act, accumulate};
     Gemm gemm = {.m = M,
                  .n = K,
                  .k = kept,
-                 .a = {tensor_f32(dy), N, false},
-                 .b = {tensor_f32(w), K, false},
-                 .c = tensor_f32(dx),
-                 .add = accumulate && act == ACT_NONE,
-                 .finish = act == ACT_NONE ? NULL : backward_finish,
+                 .a = operand_of(dy, false),
+                 .b = operand_of(w, false),
+                 .c = direct || (fp32 && !accumulate) ? tensor_f32(dx) : NULL,
+                 .add = accumulate && direct,
+                 .finish = direct ? NULL : backward_finish,
                  .context = &backward};
-    bool separate = accumulate && act != ACT_NONE;
-    size_t result_bytes = separate ? floats_bytes(M * K) : 0;
-    size_t rows_bytes = kept < N ? kept_bytes(kept, K) : 0,
-           columns_bytes = kept < N ? floats_bytes(M * kept) : 0;
+    size_t rows_bytes = kept < N ? kept_bytes(kept, K) : 0, bytes = 0;
+    size_t columns_bytes = kept < N ? floats_bytes(M * kept) : 0;
     void *workspace;
-    TRY(stream_workspace(
-        stream, result_bytes + rows_bytes + columns_bytes + gemm_workspace_bytes(stream, &gemm), &workspace));
-    char *at = workspace;
-    if (separate) gemm.c = backward.result = workspace;
-    at += result_bytes;
+    TRY(gemm_bytes(stream, &gemm, &bytes));
+    TRY(stream_workspace(stream, rows_bytes + columns_bytes + bytes, &workspace));
     if (kept < N) {
-        Kept rows = keep_rows(tensor_f32(w), N, K, kept, at);
-        float *columns = (float *)(void *)(at + rows_bytes);
+        Kept rows = keep_rows(tensor_f32(w), N, K, kept, workspace);
+        float *columns = (float *)(void *)((char *)workspace + rows_bytes);
         keep_columns(stream, &rows, columns, tensor_f32(dy), M, N);
-        gemm.a = (GemmOperand){columns, kept, false};
-        gemm.b = (GemmOperand){rows.w, K, false};
-        at += rows_bytes + columns_bytes;
+        gemm.a = (Operand){columns, DT_F32, kept, false};
+        gemm.b.data = rows.w;
     }
-    gemm_run(stream, &gemm, at);
+    TRY(gemm_run(stream, &gemm, (char *)workspace + rows_bytes + columns_bytes));
     return column_sums(stream, sums, dx);
 }
 
 static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
                                          bool accumulate) {
     if (!dw.data) return column_sums(stream, db, dy);
-    FP32_ELSE(linear16_backward_weight(stream, dw, db, dy, x, accumulate), dw, db, dy, x);
-    int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
-    Gemm gemm = {.m = N,
-                 .n = K,
-                 .k = M,
-                 .a = {tensor_f32(dy), N, true},
-                 .b = {tensor_f32(x), K, false},
+    Gemm gemm = {.m = tensor_cols(dy),
+                 .n = tensor_cols(x),
+                 .k = tensor_rows(dy),
+                 .a = operand_of(dy, true),
+                 .b = operand_of(x, false),
                  .c = tensor_f32(dw),
                  .add = accumulate};
-    void *workspace;
-    TRY(stream_workspace(stream, gemm_workspace_bytes(stream, &gemm), &workspace));
-    gemm_run(stream, &gemm, workspace);
+    TRY(run(stream, &gemm));
     return column_sums(stream, db, dy);
 }
 

@@ -46,7 +46,9 @@
         TILE_ROWS(ROW_STEP)                                                                                  \
     }
 
-void micro_tile(int64_t depth, const float *a, const float *b, float *c, int64_t c_stride, bool add) {
+void micro_tile(int64_t depth, const void *left_panel, const void *right_panel, float *c, int64_t c_stride,
+                bool add) {
+    const float *a = left_panel, *b = right_panel;
     TILE_ROWS(ROW_START)
     for (int i = 0; i < MICRO_ROWS; i++) __builtin_prefetch(c + i * c_stride, 1);
     for (int64_t step = depth / 2; step > 0; step--) {
@@ -62,118 +64,52 @@ void micro_tile(int64_t depth, const float *a, const float *b, float *c, int64_t
     TILE_ROWS(ROW_SET)
 }
 
-void micro_edge(int64_t depth, const float *a, const float *b, float *c, int64_t c_stride, bool add,
-                int64_t rows, int64_t cols) {
-    if (rows == MICRO_ROWS && cols == MICRO_COLS) {
-        micro_tile(depth, a, b, c, c_stride, add);
-        return;
-    }
-    float tile[MICRO_ROWS][MICRO_COLS];
-    micro_tile(depth, a, b, tile[0], MICRO_COLS, false);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < cols; j++)
-            c[i * c_stride + j] = add ? c[i * c_stride + j] + tile[i][j] : tile[i][j];
-}
-
-/* At the call sites `width` is a constant, so the copies become a few loads and stores. */
-static inline void across_panel(float *panel, int width, const float *from, int64_t stride, int64_t lines,
-                                int64_t depth) {
+/* At the call sites `dtype` and `width` are constants, so the copies become a few loads and stores. */
+static ALWAYS_INLINE void across_panel(DType dtype, float *panel, int width, const PackSource *s,
+                                       int64_t first) {
     for (int line = 0; line < width; line += 4) {
-        const float *at = from + line * stride;
-        int64_t k = 0;
-        if (lines - line >= 4)
-            for (; k + 4 <= depth; k += 4) vec4_transpose(panel + k * width + line, width, at + k, stride);
-        for (; k < depth; k++)
+        int64_t at = (first + line) * s->stride, lines = s->lines - first - line, k = 0;
+        if (lines >= 4)
+            for (; k + 4 <= s->depth; k += 4)
+                vec4_store_transposed(panel + k * width + line, width, vec4_get(s->from, dtype, at + k),
+                                      vec4_get(s->from, dtype, at + s->stride + k),
+                                      vec4_get(s->from, dtype, at + 2 * s->stride + k),
+                                      vec4_get(s->from, dtype, at + 3 * s->stride + k));
+        for (; k < s->depth; k++)
             for (int i = 0; i < 4; i++)
-                panel[k * width + line + i] = line + i < lines ? at[i * stride + k] : 0.0f;
+                panel[k * width + line + i] =
+                    i < lines ? half_get(s->from, dtype, at + i * s->stride + k) : 0;
     }
-}
-
-static inline void across(float *panels, int width, const float *from, int64_t stride, int64_t lines,
-                          int64_t depth, int64_t panel_stride) {
-    for (int64_t line = 0; line < lines; line += width, panels += panel_stride)
-        across_panel(panels, width, from + line * stride, stride, lines - line, depth);
 }
 
 /* One step over all panels at a time, so that each cache line of the source is read once. */
-static inline void along(float *panels, int width, const float *from, int64_t stride, int64_t lines,
-                         int64_t depth, int64_t panel_stride) {
-    for (int64_t k = 0; k < depth; k++, from += stride) {
+static ALWAYS_INLINE void along_panels(DType dtype, float *panels, int width, const PackSource *s,
+                                       int64_t panel_stride) {
+    for (int64_t k = 0; k < s->depth; k++) {
         float *to = panels + k * width;
-        int64_t line = 0;
-        for (; line + width <= lines; line += width, to += panel_stride)
-            memcpy(to, from + line, (size_t)width * sizeof *to);
-        if (line < lines)
-            for (int i = 0; i < width; i++) to[i] = line + i < lines ? from[line + i] : 0.0f;
-    }
-}
-
-void pack_across(float *panels, int width, const float *from, int64_t stride, int64_t lines, int64_t depth,
-                 int64_t panel_stride) {
-    if (width == MICRO_ROWS)
-        across(panels, MICRO_ROWS, from, stride, lines, depth, panel_stride);
-    else
-        across(panels, MICRO_COLS, from, stride, lines, depth, panel_stride);
-}
-
-void pack_along(float *panels, int width, const float *from, int64_t stride, int64_t lines, int64_t depth,
-                int64_t panel_stride) {
-    if (width == MICRO_ROWS)
-        along(panels, MICRO_ROWS, from, stride, lines, depth, panel_stride);
-    else
-        along(panels, MICRO_COLS, from, stride, lines, depth, panel_stride);
-}
-
-/* The same from bf16, converted on the way. */
-static inline void across_panel_bf16(float *panel, int width, const uint16_t *from, int64_t stride,
-                                     int64_t lines, int64_t depth) {
-    for (int line = 0; line < width; line += 4) {
-        const uint16_t *at = from + line * stride;
-        int64_t k = 0;
-        if (lines - line >= 4)
-            for (; k + 4 <= depth; k += 4)
-                vec4_store_transposed(panel + k * width + line, width, vec4_load_bf16(at + k),
-                                      vec4_load_bf16(at + stride + k), vec4_load_bf16(at + 2 * stride + k),
-                                      vec4_load_bf16(at + 3 * stride + k));
-        for (; k < depth; k++)
-            for (int i = 0; i < 4; i++)
-                panel[k * width + line + i] = line + i < lines ? bf16_to_f32(at[i * stride + k]) : 0.0f;
-    }
-}
-
-static inline void across_bf16(float *panels, int width, const uint16_t *from, int64_t stride, int64_t lines,
-                               int64_t depth, int64_t panel_stride) {
-    for (int64_t line = 0; line < lines; line += width, panels += panel_stride)
-        across_panel_bf16(panels, width, from + line * stride, stride, lines - line, depth);
-}
-
-static inline void along_bf16(float *panels, int width, const uint16_t *from, int64_t stride, int64_t lines,
-                              int64_t depth, int64_t panel_stride) {
-    for (int64_t k = 0; k < depth; k++, from += stride) {
-        float *to = panels + k * width;
-        int64_t line = 0;
-        for (; line + width <= lines; line += width, to += panel_stride)
+        int64_t line = 0, at = k * s->stride;
+        for (; line + width <= s->lines; line += width, to += panel_stride)
             if (width % VEC == 0)
-                for (int i = 0; i < width; i += VEC) vec_store(to + i, vec_load_bf16(from + line + i));
+                for (int i = 0; i < width; i += VEC)
+                    vec_store(to + i, vec_get(s->from, dtype, at + line + i));
             else
-                for (int i = 0; i < width; i += 4) vec4_store(to + i, vec4_load_bf16(from + line + i));
-        if (line < lines)
-            for (int i = 0; i < width; i++) to[i] = line + i < lines ? bf16_to_f32(from[line + i]) : 0.0f;
+                for (int i = 0; i < width; i += 4)
+                    vec4_store(to + i, vec4_get(s->from, dtype, at + line + i));
+        for (int i = 0; line < s->lines && i < width; i++)
+            to[i] = line + i < s->lines ? half_get(s->from, dtype, at + line + i) : 0;
     }
 }
 
-void pack_across_bf16(float *panels, int width, const uint16_t *from, int64_t stride, int64_t lines,
-                      int64_t depth, int64_t panel_stride) {
-    if (width == MICRO_ROWS)
-        across_bf16(panels, MICRO_ROWS, from, stride, lines, depth, panel_stride);
-    else
-        across_bf16(panels, MICRO_COLS, from, stride, lines, depth, panel_stride);
+static ALWAYS_INLINE void pack(DType dtype, float *panels, int width, const PackSource *s,
+                               int64_t panel_stride) {
+    if (!s->across) along_panels(dtype, panels, width, s, panel_stride);
+    for (int64_t line = 0; s->across && line < s->lines; line += width, panels += panel_stride)
+        across_panel(dtype, panels, width, s, line);
 }
 
-void pack_along_bf16(float *panels, int width, const uint16_t *from, int64_t stride, int64_t lines,
-                     int64_t depth, int64_t panel_stride) {
+void micro_pack(float *panels, int width, PackSource source, int64_t panel_stride) {
     if (width == MICRO_ROWS)
-        along_bf16(panels, MICRO_ROWS, from, stride, lines, depth, panel_stride);
+        BY_TYPE(source.dtype, pack, panels, MICRO_ROWS, &source, panel_stride);
     else
-        along_bf16(panels, MICRO_COLS, from, stride, lines, depth, panel_stride);
+        BY_TYPE(source.dtype, pack, panels, MICRO_COLS, &source, panel_stride);
 }

@@ -7,6 +7,7 @@
 #ifndef WEFT_KERNELS_CPU_MICRO_H
 #define WEFT_KERNELS_CPU_MICRO_H
 
+#include "kernels/cpu/micro16.h"
 #include "kernels/cpu/variant.h"
 #include "kernels/cpu/vec.h"
 
@@ -17,32 +18,15 @@ enum { MICRO_ROWS = 4 };
 #endif
 enum { MICRO_COLS = 3 * VEC };
 
-/* c (MICRO_ROWS, MICRO_COLS) [+]= panel a times panel b over `depth` steps. Rows of c are c_stride apart;
- * `add` selects accumulation. */
-void VARIANT(micro_tile)(int64_t depth, const float *a, const float *b, float *c, int64_t c_stride, bool add);
-/* The same for a tile of which only rows x cols exist. */
-void VARIANT(micro_edge)(int64_t depth, const float *a, const float *b, float *c, int64_t c_stride, bool add,
-                         int64_t rows, int64_t cols);
+/* c (MICRO_ROWS, MICRO_COLS) [+]= panel `left` times panel `right` over `depth` steps. Rows of c are c_stride
+ * apart; `add` selects accumulation. */
+void VARIANT(micro_tile)(int64_t depth, const void *left, const void *right, float *c, int64_t c_stride,
+                         bool add);
 
-/* Pack `lines` lines into panels of `width` (MICRO_ROWS or MICRO_COLS), panel_stride apart. A line is a row
- * of the left operand or a column of the right one. pack_across: the steps of a line are contiguous, and
- * lines are `stride` apart. pack_along: the lines of a step are contiguous, and steps are `stride` apart. */
-void VARIANT(pack_across)(float *panels, int width, const float *from, int64_t stride, int64_t lines,
-                          int64_t depth, int64_t panel_stride);
-void VARIANT(pack_along)(float *panels, int width, const float *from, int64_t stride, int64_t lines,
-                         int64_t depth, int64_t panel_stride);
+/* Packs lines of any compute type into panels of `width` (MICRO_ROWS or MICRO_COLS), panel_stride apart. */
+void VARIANT(micro_pack)(float *panels, int width, PackSource source, int64_t panel_stride);
 
-/* The same from bf16. */
-void VARIANT(pack_across_bf16)(float *panels, int width, const uint16_t *from, int64_t stride, int64_t lines,
-                               int64_t depth, int64_t panel_stride);
-void VARIANT(pack_along_bf16)(float *panels, int width, const uint16_t *from, int64_t stride, int64_t lines,
-                              int64_t depth, int64_t panel_stride);
-
-#define micro_tile       VARIANT(micro_tile)
-#define micro_edge       VARIANT(micro_edge)
-#define pack_across      VARIANT(pack_across)
-#define pack_along       VARIANT(pack_along)
-#define pack_across_bf16 VARIANT(pack_across_bf16)
-#define pack_along_bf16  VARIANT(pack_along_bf16)
+#define micro_tile VARIANT(micro_tile)
+#define micro_pack VARIANT(micro_pack)
 
 #endif

@@ -1,4 +1,4 @@
-/* The bf16 micro-kernels that gemm16.c drives: the counterpart of micro.h, with panels whose steps come in
+/* The bf16 micro-kernels that gemm.c drives: the counterpart of micro.h, with panels whose steps come in
  * groups. A panel of `width` lines with groups of g steps stores, for each group, line after line, g steps
  * each. Missing lines and steps at an edge are 0.
  *
@@ -16,16 +16,20 @@
 
 #include "tensor/dtype.h"
 
-/* The source of a panel: `lines` lines of `depth` steps. */
+/* The source of panels: `lines` lines of `depth` steps. A line is a row of the left operand or a column of
+ * the right one. */
 typedef struct PackSource {
-    const void *from; /* of the micro-kernel's type */
-    int64_t stride;   /* elements between lines (pack_across) or between steps (pack_along) */
+    const void *from;
+    DType dtype;
+    bool across;    /* the steps of a line are contiguous; otherwise the lines of a step */
+    int64_t stride; /* elements between lines (across) or between steps */
     int64_t lines, depth;
 } PackSource;
 
-typedef struct Micro16 {
+typedef struct Micro {
     const char *name;
     DType dtype;    /* of the elements to pack: bf16 or fp32 */
+    bool any_type;  /* packs all compute types; `dtype` is fp32 */
     int size;       /* bytes of a packed element */
     int rows, cols; /* tile size, which is the width of left and right panels */
     int unit;       /* depths are padded to a multiple of this */
@@ -36,30 +40,29 @@ typedef struct Micro16 {
     /* c [+]= panel a times panel b over `depth` steps, a multiple of `unit`. c is a full tile with rows
      * c_stride apart; `add` selects accumulation. */
     void (*tile)(int64_t depth, const void *a, const void *b, float *c, int64_t c_stride, bool add);
-    /* Pack all lines of the source into panels, panel_stride elements apart; `left` selects the operand.
-     * The depth is padded to a multiple of `unit`. */
-    void (*pack_across)(void *panels, bool left, PackSource source, int64_t panel_stride);
-    void (*pack_along)(void *panels, bool left, PackSource source, int64_t panel_stride);
+    /* Packs all lines of the source into panels, panel_stride elements apart; `left` selects the operand. The
+     * depth is padded to a multiple of `unit`. */
+    void (*pack)(void *panels, bool left, PackSource source, int64_t panel_stride);
     /* The skinny GEMM, without packing: c (rows, cols) = `rows` left rows times `cols` right columns, at
      * most SKINNY_COLS. The `depth` steps of a row or column are contiguous; rows are a_stride and columns
      * b_stride apart. The sum of an element does not depend on the number of rows. NULL: not available. */
     void (*skinny)(int64_t depth, int64_t rows, const uint16_t *a, int64_t a_stride, int cols,
                    const uint16_t *b, int64_t b_stride, float *c, int64_t c_stride);
-} Micro16;
+} Micro;
 
 enum { SKINNY_COLS = 4 };
 
 /* Micro-kernels in this build; each runs only if bf16.c detects its instructions. */
-extern const Micro16 micro16_mmla;
-extern const Micro16 micro16_dot;
-extern const Micro16 micro16_amx;
-extern const Micro16 micro32_split;
+extern const Micro micro16_mmla;
+extern const Micro micro16_dot;
+extern const Micro micro16_amx;
+extern const Micro micro32_split;
 
 /* The fastest micro-kernel, or the one that WEFT_CPU_BF16 (off, mmla, dot or amx) selects; NULL if bf16 is
  * converted to fp32. Fails if this CPU does not support the selected one. */
-MUST_USE Status micro16_choose(const Micro16 **ret_micro);
+MUST_USE Status micro16_choose(const Micro **ret_micro);
 /* The micro-kernel for fp32 operands that WEFT_CPU_FP32 (amx) selects; NULL: that of micro.h. */
-const Micro16 *micro32_choose(void);
+const Micro *micro32_choose(void);
 /* Fails if this CPU does not support the value of WEFT_CPU_FP32. */
 MUST_USE Status micro32_check(void);
 

@@ -93,21 +93,16 @@ static void left_along(uint16_t *panels, PackSource s, int64_t panel_stride) {
     }
 }
 
-static void across_amx(void *panels, bool left, PackSource source, int64_t panel_stride) {
-    if (left)
+static void pack_amx(void *panels, bool left, PackSource source, int64_t panel_stride) {
+    if (!left)
+        pairs_pack(panels, COLS, STEPS, source, panel_stride);
+    else if (source.across)
         left_across(panels, source, panel_stride);
     else
-        pairs_across(panels, COLS, STEPS, source, panel_stride);
-}
-
-static void along_amx(void *panels, bool left, PackSource source, int64_t panel_stride) {
-    if (left)
         left_along(panels, source, panel_stride);
-    else
-        pairs_along(panels, COLS, STEPS, source, panel_stride);
 }
 
-const Micro16 micro16_amx = {
+const Micro micro16_amx = {
     .name = "amx",
     .dtype = DT_BF16,
     .size = sizeof(uint16_t),
@@ -118,8 +113,7 @@ const Micro16 micro16_amx = {
     .begin = begin_amx,
     .end = end_amx,
     .tile = tile_amx,
-    .pack_across = across_amx,
-    .pack_along = along_amx,
+    .pack = pack_amx,
 };
 
 #endif

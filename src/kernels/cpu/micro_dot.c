@@ -50,21 +50,14 @@ static void tile_dot(int64_t depth, const void *left_panel, const void *right_pa
     EACH_ROW(STORE)
 }
 
-static void across_dot(void *panels, bool left, PackSource source, int64_t panel_stride) {
+static void pack_dot(void *panels, bool left, PackSource source, int64_t panel_stride) {
     if (left)
-        pairs_across(panels, ROWS, GROUP, source, panel_stride);
+        pairs_pack(panels, ROWS, GROUP, source, panel_stride);
     else
-        pairs_across(panels, COLS, GROUP, source, panel_stride);
+        pairs_pack(panels, COLS, GROUP, source, panel_stride);
 }
 
-static void along_dot(void *panels, bool left, PackSource source, int64_t panel_stride) {
-    if (left)
-        pairs_along(panels, ROWS, GROUP, source, panel_stride);
-    else
-        pairs_along(panels, COLS, GROUP, source, panel_stride);
-}
-
-const Micro16 micro16_dot = {
+const Micro micro16_dot = {
     .name = "avx512-bf16",
     .dtype = DT_BF16,
     .size = sizeof(uint16_t),
@@ -73,8 +66,7 @@ const Micro16 micro16_dot = {
     .unit = GROUP,
     .depth = 256,
     .tile = tile_dot,
-    .pack_across = across_dot,
-    .pack_along = along_dot,
+    .pack = pack_dot,
 };
 
 #endif

@@ -69,15 +69,10 @@ static inline void across_panel(uint16_t *panel, int width, const uint16_t *from
     pack16_edge(panel, width, GROUP, from, stride, 1, lines, depth, 0, width, steps, padded);
 }
 
-static void across_mmla(void *panels, bool left, PackSource s, int64_t panel_stride) {
+static inline void across(uint16_t *panels, int width, PackSource s, int64_t panel_stride) {
     const uint16_t *from = s.from;
-    uint16_t *panel = panels;
-    if (left)
-        for (int64_t line = 0; line < s.lines; line += ROWS, panel += panel_stride)
-            across_panel(panel, ROWS, from + line * s.stride, s.stride, s.lines - line, s.depth);
-    else
-        for (int64_t line = 0; line < s.lines; line += COLS, panel += panel_stride)
-            across_panel(panel, COLS, from + line * s.stride, s.stride, s.lines - line, s.depth);
+    for (int64_t line = 0; line < s.lines; line += width, panels += panel_stride)
+        across_panel(panels, width, from + line * s.stride, s.stride, s.lines - line, s.depth);
 }
 
 /* Four steps of four lines: a 4 x 4 transpose. */
@@ -120,11 +115,20 @@ static inline void along(uint16_t *panels, int width, PackSource s, int64_t pane
     }
 }
 
-static void along_mmla(void *panels, bool left, PackSource source, int64_t panel_stride) {
-    if (left)
-        along(panels, ROWS, source, panel_stride);
+/* `width` is a constant at the call sites. */
+static inline __attribute__((always_inline)) void pack(uint16_t *panels, int width, PackSource source,
+                                                       int64_t panel_stride) {
+    if (source.across)
+        across(panels, width, source, panel_stride);
     else
-        along(panels, COLS, source, panel_stride);
+        along(panels, width, source, panel_stride);
+}
+
+static void pack_mmla(void *panels, bool left, PackSource source, int64_t panel_stride) {
+    if (left)
+        pack(panels, ROWS, source, panel_stride);
+    else
+        pack(panels, COLS, source, panel_stride);
 }
 
 /* ---- skinny GEMM, without packing ---- */
@@ -244,7 +248,7 @@ static void skinny_mmla(int64_t depth, int64_t rows, const uint16_t *a, int64_t 
     }
 }
 
-const Micro16 micro16_mmla = {
+const Micro micro16_mmla = {
     .name = "bfmmla",
     .dtype = DT_BF16,
     .size = sizeof(uint16_t),
@@ -253,8 +257,7 @@ const Micro16 micro16_mmla = {
     .unit = GROUP,
     .depth = 1024,
     .tile = tile_mmla,
-    .pack_across = across_mmla,
-    .pack_along = along_mmla,
+    .pack = pack_mmla,
     .skinny = skinny_mmla,
 };
 

@@ -169,15 +169,17 @@ static void right_along(uint16_t *to, const float *from, int64_t stride) {
 }
 
 /* Blocks at the edges are copied and padded with zeros. Blocks go in the order of the source. */
-static void pack_blocks(uint16_t *panels, PackSource s, bool across, int64_t panel_stride, PackBlock *block) {
+static void pack_split(void *panels, bool left, PackSource s, int64_t panel_stride) {
+    PackBlock *const blocks[2][2] = {{right_along, right_across}, {left_along, left_across}};
     int64_t deep = (s.depth + SIDE - 1) / SIDE, wide = (s.lines + SIDE - 1) / SIDE;
     for (int64_t at = 0; at < deep * wide; at++) {
-        int64_t k = (across ? at % deep : at / wide) * SIDE, line = (across ? at / deep : at % wide) * SIDE;
+        int64_t k = (s.across ? at % deep : at / wide) * SIDE,
+                line = (s.across ? at / deep : at % wide) * SIDE;
         int64_t lines = s.lines - line, steps = s.depth - k, stride = s.stride;
-        const float *from = (const float *)s.from + (across ? line * stride + k : k * stride + line);
+        const float *from = (const float *)s.from + (s.across ? line * stride + k : k * stride + line);
         float edge[SIDE * SIDE];
         if (lines < SIDE || steps < SIDE) {
-            int64_t rows = across ? lines : steps, cols = across ? steps : lines;
+            int64_t rows = s.across ? lines : steps, cols = s.across ? steps : lines;
             memset(edge, 0, sizeof edge);
             for (int64_t row = 0; row < rows && row < SIDE; row++)
                 memcpy(edge + row * SIDE, from + row * stride,
@@ -185,19 +187,12 @@ static void pack_blocks(uint16_t *panels, PackSource s, bool across, int64_t pan
             from = edge;
             stride = SIDE;
         }
-        block(panels + (line / SIDE * panel_stride + k * SIDE) * PARTS, from, stride);
+        blocks[left][s.across]((uint16_t *)panels + (line / SIDE * panel_stride + k * SIDE) * PARTS, from,
+                               stride);
     }
 }
 
-static void across_split(void *panels, bool left, PackSource source, int64_t panel_stride) {
-    pack_blocks(panels, source, true, panel_stride, left ? left_across : right_across);
-}
-
-static void along_split(void *panels, bool left, PackSource source, int64_t panel_stride) {
-    pack_blocks(panels, source, false, panel_stride, left ? left_along : right_along);
-}
-
-const Micro16 micro32_split = {
+const Micro micro32_split = {
     .name = "amx",
     .dtype = DT_F32,
     .size = PARTS * sizeof(uint16_t),
@@ -208,8 +203,7 @@ const Micro16 micro32_split = {
     .begin = begin_split,
     .end = end_split,
     .tile = tile_split,
-    .pack_across = across_split,
-    .pack_along = along_split,
+    .pack = pack_split,
 };
 
 #endif

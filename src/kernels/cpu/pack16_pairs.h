@@ -106,4 +106,11 @@ static inline void pairs_along(uint16_t *panels, int width, int unit, PackSource
     }
 }
 
+static inline void pairs_pack(uint16_t *panels, int width, int unit, PackSource s, int64_t panel_stride) {
+    if (s.across)
+        pairs_across(panels, width, unit, s, panel_stride);
+    else
+        pairs_along(panels, width, unit, s, panel_stride);
+}
+
 #endif

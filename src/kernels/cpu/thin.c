@@ -40,7 +40,7 @@ static int64_t round_up(int64_t value, int64_t unit) {
 }
 
 static Status uses_amx(const Thin *thin, bool *ret_amx) {
-    const Micro16 *micro = NULL;
+    const Micro *micro = NULL;
     if (thin->w_type == DT_BF16) TRY(micro16_choose(&micro));
 #if defined(__x86_64__)
     *ret_amx = micro == &micro16_amx && thin->x_type == DT_BF16 && thin->k % THIN_AMX_INPUTS == 0;
@@ -58,7 +58,7 @@ Status thin_suits(const Thin *thin, bool *ret_suits) {
 #else
     const bool known = false;
 #endif
-    const Micro16 *micro = NULL;
+    const Micro *micro = NULL;
     bool amx = false;
     *ret_suits = false;
     if (!known || thin->m <= SKINNY_ROWS || thin->m > ROWS_MAX) return OK;

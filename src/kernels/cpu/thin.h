@@ -4,7 +4,7 @@
 #ifndef WEFT_KERNELS_CPU_THIN_H
 #define WEFT_KERNELS_CPU_THIN_H
 
-#include "kernels/cpu/gemm16.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/variant.h"
 
 /* y (m,n) = x (m,k) times the transpose of w (n,k), both contiguous. The result is only passed to `finish`.
@@ -13,7 +13,7 @@ typedef struct Thin {
     int64_t m, n, k;
     const void *x, *w;
     DType x_type, w_type;
-    Finish16 finish;
+    Finish *finish;
     const void *context;
 } Thin;
 
