@@ -85,6 +85,12 @@ static Rig rig_run(Group *world, bool tied, MeshSpec grid, RunnerSpec spec, int 
     return rig_run_vocab(world, tied, 1024, grid, spec, micros);
 }
 
+/* Under the sanitizers, train.layouts runs the layouts whose bytes are counted here. */
+static Group *counted_world(void **state) {
+    if (SANITIZED) skip();
+    return ((Ranks *)*state)->world;
+}
+
 /* Number of elements in all units of this stage, padding included. */
 static uint64_t elements(const Rig *rig) {
     uint64_t count = 0;
@@ -124,7 +130,7 @@ static void expect_sent(const Rig *rig, uint64_t all_reduce, uint64_t reduce_sca
  * forward pass, and the embedding lookup needs no weights in backward, so their own units are gathered once;
  * the tied matrix, which both use, is gathered twice. */
 static void test_data_axis(void **state) {
-    Group *world = ((Ranks *)*state)->world;
+    Group *world = counted_world(state);
     uint64_t N = (uint64_t)world->size, micros = 3;
     MeshSpec grid = {.dp = world->size, .tp = 1, .pp = 1};
     for (int zero = 0; zero <= 3; zero++) {
@@ -146,7 +152,7 @@ static void test_data_axis(void **state) {
 /* A matrix in K pieces is gathered once for the lookup and twice for the loss, where the piece at which the
  * second pass starts is still there. The gradients of both uses are reduced separately. */
 static void test_pieces(void **state) {
-    Group *world = ((Ranks *)*state)->world;
+    Group *world = counted_world(state);
     uint64_t N = (uint64_t)world->size, micros = 3;
     MeshSpec grid = {.dp = world->size, .tp = 1, .pp = 1};
     CLEANUP(rig_done) Rig rig = rig_run_vocab(world, true, 8192, grid, (RunnerSpec){.zero = 3}, (int)micros);
@@ -164,7 +170,7 @@ static void test_pieces(void **state) {
  * are all-gathered. With sequence parallelism each all-reduce becomes an all-gather and a reduce-scatter of
  * half the volume each, and the inputs that backward needs in full are gathered again, twice per layer. */
 static void test_tensor_axis(void **state) {
-    Group *world = ((Ranks *)*state)->world;
+    Group *world = counted_world(state);
     uint64_t N = (uint64_t)world->size, micros = 2;
     MeshSpec grid = {.dp = 1, .tp = world->size, .pp = 1};
     uint64_t rows = (uint64_t)MICRO * SEQ, half = rows * WIDTH * 4 * (N - 1) / N;
@@ -185,7 +191,7 @@ static void test_tensor_axis(void **state) {
 /* Each stage boundary sends activations forward and their gradients back. The two end stages also all-reduce
  * the gradient of the tied matrix. */
 static void test_pipeline_axis(void **state) {
-    Group *world = ((Ranks *)*state)->world;
+    Group *world = counted_world(state);
     uint64_t micros = 4, boundary = (uint64_t)MICRO * SEQ * WIDTH * 4;
     MeshSpec grid = {.dp = 1, .tp = 1, .pp = world->size};
     static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZERO_BUBBLE};
@@ -244,7 +250,7 @@ static size_t unit_bytes(const Rig *rig, int at) {
 /* ZeRO-3 stores 1/N of parameters, gradients and optimizer state, plus at most two layers of parameters and
  * of gradients, even if the vocabulary is most of the model. */
 static void test_sharded_memory(void **state) {
-    Group *world = ((Ranks *)*state)->world;
+    Group *world = counted_world(state);
     MeshSpec grid = {.dp = world->size, .tp = 1, .pp = 1};
     for (int64_t vocab = 1024; vocab <= 8192; vocab *= 8) {
         CLEANUP(rig_done) Rig rig = rig_run_vocab(world, true, vocab, grid, (RunnerSpec){.zero = 3}, 2);
@@ -272,7 +278,7 @@ static size_t layer_saved(const Rig *rig) {
 /* With recomputation, a rank stores the layers' inputs and the activations of one layer. 1F1B keeps at most p
  * micro-batches in flight; GPipe keeps all of them. */
 static void test_activations(void **state) {
-    Group *world = ((Ranks *)*state)->world;
+    Group *world = counted_world(state);
     MeshSpec alone = {.dp = world->size, .tp = 1, .pp = 1}, piped = {.dp = 1, .tp = 1, .pp = world->size};
     size_t rows = (size_t)MICRO * SEQ * WIDTH * 4;
     CLEANUP(rig_done) Rig block = rig_run(world, true, alone, (RunnerSpec){.recompute = RECOMPUTE_BLOCK}, 2);
