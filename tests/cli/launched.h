@@ -5,6 +5,7 @@
 #include "device.h"
 #include "terminal.h"
 
+#include "cli/option.h"
 #include "comm/mpi.h"
 
 enum { SAVED = 75 };
@@ -12,7 +13,13 @@ enum { SAVED = 75 };
 #define TINY "--model gpt2-tiny --layers 1 --hidden 32 --heads 2 --seq 64 --batch 4 --threads 1 "
 
 static inline int launched_setup(void **state) {
-    return corpus_setup(state) || setenv("WEFT", WEFT_BINARY, 1) ? -1 : 0;
+    static const char *const settings[][2] = {{"WEFT", WEFT_BINARY},
+                                              {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                              {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                                              {"OMPI_MCA_rmaps_base_oversubscribe", "1"}};
+    for (size_t i = 0; i < COUNT_OF(settings); i++)
+        if (setenv(settings[i][0], settings[i][1], 1)) return -1;
+    return corpus_setup(state);
 }
 
 /* The child processes of another one. */

@@ -1,0 +1,75 @@
+/* Layouts that follow from the options of a command line and its configuration file. */
+#include "test.h"
+
+#include <unistd.h>
+
+#include "cli/train_options.h"
+
+/* Derives the layout from a command line and the number of ranks that a launcher started. */
+static Status derive_layout(const char *line, int64_t world, Layout *ret_layout) {
+    char copy[256], *words[32], *rest = NULL;
+    int count = 0;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        words[count++] = word;
+    CLEANUP(invocation_freep) Invocation *call = NULL;
+    TRY(invocation_new(&call, &command_train, count, words));
+    Layout layout = ((TrainArgs *)call->config)->layout;
+    TRY(layout_settle(call, &layout, world));
+    *ret_layout = layout;
+    return OK;
+}
+
+static void assert_layout(const char *line, int64_t world, int64_t dp, int64_t tp, int64_t pp) {
+    Layout layout;
+    assert_ok(derive_layout(line, world, &layout));
+    assert_int_equal(layout.dp, dp);
+    assert_int_equal(layout.tp, tp);
+    assert_int_equal(layout.pp, pp);
+    assert_int_equal(layout.ranks, dp * tp * pp);
+}
+
+static void layouts_are_derived(void **state) {
+    Layout layout;
+    assert_layout("--data x", 0, 1, 1, 1);
+    assert_layout("--data x --ranks 4", 0, 4, 1, 1);
+    assert_layout("--data x --ranks 8 --tp 2", 0, 4, 2, 1);
+    assert_layout("--data x --tp 2 --pp 2", 0, 1, 2, 2);
+    assert_layout("--data x --dp 2 --pp 3", 0, 2, 1, 3);
+    assert_layout("--data x", 6, 6, 1, 1);
+    assert_layout("--data x --tp 3", 6, 2, 3, 1);
+    assert_layout("--data x --ranks 6 --dp 6", 6, 6, 1, 1);
+    assert_fails(derive_layout("--data x --ranks 6 --tp 4", 0, &layout), 2, "use --ranks 4 or 8");
+    assert_fails(derive_layout("--data x --tp 4", 6, &layout), 2, "tp 4 x pp 1 does not divide 6 ranks");
+    assert_fails(derive_layout("--data x --ranks 2 --pp 4", 0, &layout), 2, "use --ranks 4 or a multiple");
+    assert_fails(derive_layout("--data x --ranks 6 --dp 2 --tp 2", 0, &layout), 2, "use --ranks 4");
+    assert_fails(derive_layout("--data x --ranks 4", 6, &layout), 2, "--ranks 4 does not match the 6 ranks");
+}
+
+/* The command line overrides the file even through another option: a run resumes with a different number of
+ * ranks. */
+static void command_line_overrides_file(void **state) {
+    char path[] = "/tmp/weft-layout-XXXXXX", line[128];
+    int file = mkstemp(path);
+    const char text[] = "{\"data\": [\"x\"], \"ranks\": 8, \"dp\": 4, \"tp\": 2}";
+    assert_int_equal(write(file, text, sizeof text - 1), sizeof text - 1);
+    close(file);
+    static const struct {
+        const char *more;
+        int64_t world, dp, tp;
+    } cases[] = {
+        {"", 0, 4, 2}, {"--ranks 4", 0, 2, 2}, {"--dp 1", 0, 1, 2}, {"", 2, 1, 2}, {"--tp 1", 0, 4, 1}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        snprintf(line, sizeof line, "--config %s %s", path, cases[i].more);
+        assert_layout(line, cases[i].world, cases[i].dp, cases[i].tp, 1);
+    }
+    unlink(path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layouts_are_derived),
+        cmocka_unit_test(command_line_overrides_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
