@@ -61,20 +61,18 @@ static double longest_of(const BarChart *chart) {
 
 /* ---- the page ---- */
 
-static void put_legend(FILE *out, const BarChart *chart) {
+static void put_legend(Page *page, const BarChart *chart) {
     if (!chart->legend) return;
-    fputs("<div class=\"legend\">", out);
+    page_put(page, "<div class=\"legend\">");
     for (size_t i = 0; i < chart->legend; i++)
-        if (is_used(chart, i)) put_key(out, chart->categories[i].color, chart->categories[i].name);
-    if (chart->gaps) put_key(out, COLOR_TRACK, chart->gaps);
-    fputs("</div>\n", out);
+        if (is_used(chart, i)) put_key(page, chart->categories[i].color, chart->categories[i].name);
+    if (chart->gaps) put_key(page, COLOR_TRACK, chart->gaps);
+    page_put(page, "</div>\n");
 }
 
-static void put_more(FILE *out, const char *before, const char *text, const char *after) {
-    if (!text) return;
-    fputs(before, out);
-    put_html(out, text);
-    fputs(after, out);
+/* HTML with one text, unless that is NULL. */
+static void put_more(Page *page, const char *fmt, const char *text) {
+    if (text) page_put(page, fmt, text);
 }
 
 /* Whether a label fits on a phone, on a small screen or paper, or nowhere; and whether a box has no border.
@@ -87,75 +85,74 @@ static const char *fit_of(double percent) {
                            : "";
 }
 
-static void put_box(FILE *out, const BarChart *chart, const BarBox *box, double full) {
+static void put_box(Page *page, const BarChart *chart, const BarBox *box, double full) {
     int color = chart->categories[box->category].color;
     double percent = 100 * (box->to - box->from) / full;
     bool labeled = box->label && (chart->timeline || percent >= LABEL_PERCENT);
-    fputs("<i ", out);
     if (chart->timeline)
-        fprintf(out, "class=\"%s\" style=\"left:%.3f%%;width:%.3f%%", fit_of(percent), 100 * box->from / full,
-                fmax(percent, 0.05));
+        page_put(page, "<i class=\"%s\" style=\"left:%.3f%%;width:%.3f%%", fit_of(percent),
+                 100 * box->from / full, fmax(percent, 0.05));
     else
-        fprintf(out, "style=\"width:%.2f%%", fmin(percent, 100));
-    fprintf(out, ";background:%s", color_variable(color));
-    if (color >= COLOR_PART) fprintf(out, ";color:var(--l%d)", color - COLOR_PART);
-    fputs("\"", out);
-    put_more(out, " title=\"", box->title, "\"");
-    put_more(out, ">", labeled ? box->label : "", "</i>");
+        page_put(page, "<i style=\"width:%.2f%%", fmin(percent, 100));
+    page_put(page, ";background:%s", color_variable(color));
+    if (color >= COLOR_PART) page_put(page, ";color:var(--l%d)", color - COLOR_PART);
+    put_more(page, "\" title=\"%s", box->title);
+    page_put(page, "\">%s</i>", labeled ? box->label : "");
 }
 
-static void put_whisker(FILE *out, double value, double spread, double full) {
+static void put_whisker(Page *page, double value, double spread, double full) {
     double from = fmax(value - spread, 0);
-    if (!(spread > 0)) return;
-    fprintf(out, "<span class=\"whisker\" style=\"left:%.2f%%;width:%.2f%%\"></span>", 100 * from / full,
-            100 * (value + spread - from) / full);
+    if (spread > 0)
+        page_put(page, "<span class=\"whisker\" style=\"left:%.2f%%;width:%.2f%%\"></span>",
+                 100 * from / full, 100 * (value + spread - from) / full);
 }
 
 /* `box`: the first of the row, or of one after it. Returns the one after its last. */
-static size_t put_row(FILE *out, const BarChart *chart, size_t at, size_t box, double longest) {
+static size_t put_row(Page *page, const BarChart *chart, size_t at, size_t box, double longest) {
     const BarRow *row = &chart->rows[at];
     double full = row->full > 0 ? row->full : longest, end = 0;
-    fprintf(out, "<div class=\"%s%s\"><span>", chart->timeline ? "line" : "row", row->thin ? " thin" : "");
-    put_html(out, row->name);
-    put_more(out, chart->timeline ? "<span class=\"more\">, " : " (", row->more,
-             chart->timeline ? "</span>" : ")");
-    put_more(out, "<small>", row->detail, "</small>");
-    fprintf(out, "</span><div class=\"%s\">", chart->timeline ? "track" : "bar");
+    page_put(page, "<div class=\"%s%s\"><span>%s", chart->timeline ? "line" : "row", row->thin ? " thin" : "",
+             row->name);
+    put_more(page, chart->timeline ? "<span class=\"more\">, %s</span>" : " (%s)", row->more);
+    put_more(page, "<small>%s</small>", row->detail);
+    page_put(page, "</span><div class=\"%s\">", chart->timeline ? "track" : "bar");
     for (; box < chart->box_count && chart->boxes[box].row == at; end = chart->boxes[box++].to)
-        put_box(out, chart, &chart->boxes[box], full);
-    put_whisker(out, end, row->spread, full);
+        put_box(page, chart, &chart->boxes[box], full);
+    put_whisker(page, end, row->spread, full);
     if (row->mark > 0) {
-        fprintf(out, "<u style=\"left:calc(%.2f%% - 2px)\"", 100 * fmin(1, row->mark / full));
-        put_more(out, " title=\"", chart->marks, "\"");
-        fputs("></u>", out);
+        page_put(page, "<u style=\"left:calc(%.2f%% - 2px)", 100 * fmin(1, row->mark / full));
+        put_more(page, "\" title=\"%s", chart->marks);
+        page_put(page, "\"></u>");
     }
-    fputs("</div>", out);
-    put_more(out, "<span>", row->value, "");
-    put_more(out, "<small>", row->value_detail, "</small>");
-    fprintf(out, "%s</div>\n", row->value ? "</span>" : "");
-    put_more(out, "<p class=\"note\">", row->note, "</p>\n");
+    page_put(page, "</div>");
+    put_more(page, "<span>%s", row->value);
+    put_more(page, "<small>%s</small>", row->value_detail);
+    page_put(page, row->value ? "</span></div>\n" : "</div>\n");
+    put_more(page, "<p class=\"note\">%s</p>\n", row->note);
     return box;
 }
 
-static void put_group(FILE *out, const BarChart *chart, const BarRow *row, bool first) {
-    if (first) fprintf(out, "<div class=\"%s\">\n", chart->timeline ? "lines" : "ranks");
-    fprintf(out, "%s<div><h3>", first ? "" : "</div>\n");
-    put_html(out, row->group);
-    put_more(out, " (", row->group_more, ")");
-    put_more(out, "<small>", row->group_detail, "</small>");
-    fputs("</h3>\n", out);
+static void put_group(Page *page, const BarChart *chart, const BarRow *row, bool first) {
+    if (first)
+        page_put(page, "<div class=\"%s\">\n", chart->timeline ? "lines" : "ranks");
+    else
+        page_put(page, "</div>\n");
+    page_put(page, "<div><h3>%s", row->group);
+    put_more(page, " (%s)", row->group_more);
+    put_more(page, "<small>%s</small>", row->group_detail);
+    page_put(page, "</h3>\n");
 }
 
-static void put_rows(FILE *out, const BarChart *chart) {
+static void put_rows(Page *page, const BarChart *chart) {
     double longest = longest_of(chart);
     const char *group = NULL;
     for (size_t i = 0, box = 0; i < chart->row_count; i++) {
         const BarRow *row = &chart->rows[i];
-        if (row->group && (!group || strcmp(group, row->group))) put_group(out, chart, row, !group);
+        if (row->group && (!group || strcmp(group, row->group))) put_group(page, chart, row, !group);
         group = row->group;
-        box = put_row(out, chart, i, box, longest);
+        box = put_row(page, chart, i, box, longest);
     }
-    if (group) fputs("</div>\n</div>\n", out);
+    if (group) page_put(page, "</div>\n</div>\n");
 }
 
 /* ---- files ---- */
@@ -278,9 +275,9 @@ static Status write_bars(const BarChart *chart, Figures *drawn) {
     return picture_write(&picture, drawn);
 }
 
-Status put_bars(FILE *out, const BarChart *chart, Figures *drawn) {
-    put_legend(out, chart);
-    put_rows(out, chart);
+Status put_bars(Page *page, const BarChart *chart) {
+    put_legend(page, chart);
+    put_rows(page, chart);
     if (!chart->name || !chart->box_count || chart->row_count > MAX_ROWS) return OK;
-    return write_bars(chart, drawn);
+    return write_bars(chart, &page->drawn);
 }

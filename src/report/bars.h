@@ -57,6 +57,6 @@ MUST_USE Status bars_add(BarChart *chart, int category, double length, const cha
 void bars_done(BarChart *chart);
 
 /* Writes legend, rows and files. */
-MUST_USE Status put_bars(FILE *out, const BarChart *chart, Figures *drawn);
+MUST_USE Status put_bars(Page *page, const BarChart *chart);
 
 #endif

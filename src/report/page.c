@@ -19,137 +19,197 @@
 
 /* ---- building blocks ---- */
 
-void put_section(FILE *out, const char *title, const char *lead) {
-    fprintf(out, "<section>\n<h2>%s</h2>\n", title);
-    if (lead) fprintf(out, "<p class=\"lead\">%s</p>\n", lead);
-}
-
-void put_note(FILE *out, const char *name, const char *text) {
-    fputs("<p class=\"note\">", out);
-    if (name) put_html(out, name);
-    if (name) fputs(": ", out);
-    put_html(out, text);
-    fputs("</p>\n", out);
-}
-
-void put_key(FILE *out, int color, const char *name) {
-    fprintf(out, "<span><span class=\"swatch\" style=\"background:%s\"></span>%s</span>",
-            color_variable(color), name);
-}
-
-static void begin_table(FILE *out, const char *class) {
-    fputs("<div class=\"scroll\" tabindex=\"0\"><table", out);
-    if (class) fprintf(out, " class=\"%s\"", class);
-    fputs(">\n<thead><tr>", out);
-}
-
-static void put_column(FILE *out, const char *name) {
-    bool text = *name == '<';
-    if (*name) fprintf(out, "<th scope=\"col\"%s>%s</th>", text ? " class=\"left\"" : "", name + text);
-}
-
-static void begin_rows(FILE *out) {
-    fputs("</tr></thead>\n<tbody>\n", out);
-}
-
-void put_table_open(FILE *out, const char *class, ...) {
-    va_list names;
-    va_start(names, class);
-    begin_table(out, class);
-    for (const char *name; (name = va_arg(names, const char *));) put_column(out, name);
-    va_end(names);
-    begin_rows(out);
-}
-
-void put_figure_table(FILE *out, const char *class, const size_t *columns, size_t count) {
-    begin_table(out, class);
-    put_column(out, "run");
-    for (size_t i = 0; i < count; i++) put_column(out, figures[columns[i]].heading);
-    begin_rows(out);
-}
-
-void put_table_close(FILE *out) {
-    fputs("</tbody></table></div>\n", out);
-}
-
-void put_cell(FILE *out, const char *heading, const char *fmt, ...) {
+void page_put(Page *page, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    fprintf(out, "<td data-label=\"%s\">", heading);
-    vfprintf(out, fmt, args);
-    fputs("</td>", out);
+    put_markup_list(page->out, fmt, &args);
     va_end(args);
 }
 
-void put_tile(FILE *out, const char *label, const char *number, const char *name, const char *detail) {
-    fprintf(out, "<div class=\"tile\"><span>%s</span><b>%s</b><em>", label, number);
-    put_html(out, name);
-    fputs("</em>", out);
-    if (detail[0]) fprintf(out, "<small>%s</small>", detail);
-    fputs("</div>\n", out);
+void page_group(Page *page, const char *class) {
+    page_put(page, "<div class=\"%s\">\n", class);
+    page->group = true;
+}
+
+void page_group_end(Page *page) {
+    if (page->group) page_put(page, "</div>\n");
+    page->group = false;
+}
+
+void page_section_end(Page *page) {
+    page_group_end(page);
+    if (page->section) page_put(page, "</section>\n");
+    page->section = false;
+}
+
+void page_section(Page *page, const char *title, const char *lead) {
+    page_section_end(page);
+    page_put(page, "<section>\n<h2>%s</h2>\n", title);
+    if (lead) page_put(page, "<p class=\"lead\">%s</p>\n", lead);
+    page->section = true;
+}
+
+void page_verdict(Page *page) {
+    page_put(page, "<section class=\"verdict\">\n<p>");
+    page->section = true;
+}
+
+void put_note(Page *page, const char *name, const char *text) {
+    page_put(page, "<p class=\"note\">%s%s%s</p>\n", name ? name : "", name ? ": " : "", text);
+}
+
+void put_key(Page *page, int color, const char *name) {
+    page_put(page, "<span><span class=\"swatch\" style=\"background:%s\"></span>%s</span>",
+             color_variable(color), name);
+}
+
+void put_tile(Page *page, const char *label, const char *number, const char *name, const char *detail) {
+    page_put(page, "<div class=\"tile\"><span>%s</span><b>%s</b><em>%s</em>", label, number, name);
+    if (detail[0]) page_put(page, "<small>%s</small>", detail);
+    page_put(page, "</div>\n");
+}
+
+/* ---- tables ---- */
+
+static void begin_table(Page *page, const char *class) {
+    page_put(page, "<div class=\"scroll\" tabindex=\"0\"><table");
+    if (class) page_put(page, " class=\"%s\"", class);
+    page_put(page, ">\n<thead><tr>");
+    page->column_count = 0;
+}
+
+static void add_column(Page *page, const char *name) {
+    bool text = *name == '<';
+    if (!*name) return;
+    page_put(page, "<th scope=\"col\"");
+    if (text) page_put(page, " class=\"left\"");
+    page_put(page, ">%s</th>", name + text);
+    page->columns[page->column_count++] = name + text;
+}
+
+static void begin_rows(Page *page) {
+    page_put(page, "</tr></thead>\n<tbody>\n");
+}
+
+void page_table(Page *page, const char *class, ...) {
+    va_list names;
+    va_start(names, class);
+    begin_table(page, class);
+    for (const char *name; (name = va_arg(names, const char *));) add_column(page, name);
+    va_end(names);
+    begin_rows(page);
+}
+
+void page_figure_table(Page *page, const char *class, const size_t *columns, size_t count) {
+    begin_table(page, class);
+    add_column(page, "run");
+    for (size_t i = 0; i < count; i++) add_column(page, figures[columns[i]].heading);
+    begin_rows(page);
+}
+
+/* Ends the row's name before its first cell. */
+static void end_name(Page *page) {
+    if (page->cell++ == 1) page_put(page, "</th>");
+}
+
+static void end_row(Page *page) {
+    if (page->cell) end_name(page);
+    if (page->cell) page_put(page, "</tr>\n");
+    page->cell = 0;
+}
+
+void page_row(Page *page, const char *class) {
+    end_row(page);
+    page_put(page, "<tr");
+    if (class) page_put(page, " class=\"%s\"", class);
+    page_put(page, "><th scope=\"row\">");
+    page->cell = 1;
+}
+
+void page_cell_open(Page *page, const char *class) {
+    end_name(page);
+    page_put(page, "<td data-label=\"%s\"", page->columns[page->cell - 1]);
+    if (class) page_put(page, " class=\"%s\"", class);
+    page_put(page, ">");
+}
+
+void page_cell(Page *page, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    page_cell_open(page, NULL);
+    put_markup_list(page->out, fmt, &args);
+    page_put(page, "</td>");
+    va_end(args);
+}
+
+void page_wide_cell(Page *page, bool failed, const char *text) {
+    size_t columns = page->column_count > 2 ? page->column_count - 1 : 1;
+    end_name(page);
+    page_put(page, "<td class=\"wide%s\" colspan=\"%zu\">%s</td>", failed ? " failed" : "", columns, text);
+}
+
+void page_table_end(Page *page) {
+    end_row(page);
+    page_put(page, "</tbody></table></div>\n");
 }
 
 /* ---- header and end ---- */
 
-void put_chip(FILE *out, const char *fmt, ...) {
-    char text[160];
+void put_chip(Page *page, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    page_put(page, "<span>");
+    put_markup_list(page->out, fmt, &args);
+    page_put(page, "</span>");
     va_end(args);
-    fputs("<span>", out);
-    put_html(out, text);
-    fputs("</span>", out);
 }
 
-void page_begin(FILE *out, const char *eyebrow, const char *title, const char *about, bool live) {
-    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
-          "content=\"width=device-width, initial-scale=1\">\n<title>",
-          out);
-    put_html(out, title);
-    fprintf(out, " – weft</title>\n<style>\n%s</style>\n</head>\n<body%s>\n<main>\n<header>\n",
-            weft_page_style, live ? " data-live" : "");
-    fprintf(out, "<p class=\"eyebrow\">%s</p>\n<h1>", eyebrow);
-    put_html(out, title);
-    fputs("</h1>\n", out);
-    if (about) {
-        fputs("<p class=\"about\">", out);
-        put_html(out, about);
-        fputs("</p>\n", out);
-    }
-    fputs("<div class=\"chips\">", out);
+void page_begin(Page *page, const char *eyebrow, const char *title, const char *about) {
+    page_put(page,
+             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+             "content=\"width=device-width, initial-scale=1\">\n<title>%s – weft</title>\n<style>\n",
+             title);
+    fputs(weft_page_style, page->out);
+    page_put(page,
+             "</style>\n</head>\n<body%s>\n<main>\n<header>\n<p class=\"eyebrow\">%s</p>\n<h1>%s</h1>\n",
+             page->live ? " data-live" : "", eyebrow, title);
+    if (about) page_put(page, "<p class=\"about\">%s</p>\n", about);
+    page_put(page, "<div class=\"chips\">");
 }
 
-void page_header_end(FILE *out) {
-    fputs("</div>\n</header>\n", out);
+void page_header_end(Page *page) {
+    page_put(page, "</div>\n</header>\n");
 }
 
-void page_end(FILE *out, const Figures *drawn) {
+void page_end(Page *page) {
+    const Figures *drawn = &page->drawn;
+    page_section_end(page);
     if (drawn->dir && drawn->count) {
         const char *slash = strrchr(drawn->dir, '/');
-        fputs("<p class=\"note\">The charts of this page are in the directory ", out);
-        put_html(out, slash ? slash + 1 : drawn->dir);
-        fprintf(out, " beside it, as SVG%s CSV%s.</p>\n", drawn->no_pdf ? " and" : ", PDF and",
-                drawn->no_pdf ? "; PDF needs gnuplot" : "");
+        page_put(page,
+                 "<p class=\"note\">The charts of this page are in the directory %s beside it, as SVG%s "
+                 "CSV%s.</p>\n",
+                 slash ? slash + 1 : drawn->dir, drawn->no_pdf ? " and" : ", PDF and",
+                 drawn->no_pdf ? "; PDF needs gnuplot" : "");
     }
-    fprintf(out, "<footer>Generated by weft %s</footer>\n</main>\n<script>\n%s</script>\n</body>\n</html>\n",
-            weft_build(), weft_page_script);
+    page_put(page, "<footer>Generated by weft %s</footer>\n</main>\n<script>\n", weft_build());
+    fprintf(page->out, "%s</script>\n</body>\n</html>\n", weft_page_script);
 }
 
 /* ---- summary ---- */
 
 /* What all runs have in common. */
-static void put_chips(FILE *out, const Results *results) {
+static void put_chips(Page *page, const Results *results) {
     char number[FORMAT_SIZE];
     const Run *first = results_base(results);
-    if (results->scale) put_chip(out, "scale %.60s", results->scale);
-    put_chip(out, "%zu run%s", results->count, PLURAL(results->count));
+    if (results->scale) put_chip(page, "scale %s", results->scale);
+    put_chip(page, "%zu run%s", results->count, PLURAL(results->count));
     if (isfinite(run_params(first)) && !results_differ(results, run_params))
-        put_chip(out, "%s parameters", format_count(number, run_params(first)));
+        put_chip(page, "%s parameters", format_count(number, run_params(first)));
     if (isfinite(run_batch(first)) && !results_differ(results, run_batch))
-        put_chip(out, "batch size %.0f", run_batch(first));
-    if (results_share(results, "precision")) put_chip(out, "%s", results_share(results, "precision"));
-    if (results_share(results, "device")) put_chip(out, "%s", results_share(results, "device"));
+        put_chip(page, "batch size %.0f", run_batch(first));
+    if (results_share(results, "precision")) put_chip(page, "%s", results_share(results, "precision"));
+    if (results_share(results, "device")) put_chip(page, "%s", results_share(results, "device"));
 }
 
 /* "DDP", "DDP, tied with ZeRO-3", "DDP, tied with 3 others". */
@@ -173,8 +233,8 @@ static size_t count_ranked(const Results *results, FigureId figure) {
     return count;
 }
 
-static Status put_best(FILE *out, const Results *results, const Run *like, FigureId figure, const char *label,
-                       const char *unit) {
+static Status put_best(Page *page, const Results *results, const Run *like, FigureId figure,
+                       const char *label, const char *unit) {
     CLEANUP(mem_freep) char *name = NULL;
     char number[FORMAT_SIZE], text[FORMAT_SIZE + 16], detail[FORMAT_SIZE + 64];
     const Run *best = results_best(results, like, figure, figures[figure].better);
@@ -191,22 +251,22 @@ static Status put_best(FILE *out, const Results *results, const Run *like, Figur
     snprintf(text, sizeof text, "%s%s", figure_text(number, figures[figure].unit, run_figure(best, figure)),
              unit);
     TRY(best_name(results, best, figure, &name));
-    put_tile(out, label, text, name, detail);
+    put_tile(page, label, text, name, detail);
     return OK;
 }
 
 /* Among the runs of the baseline's size. */
-static Status put_least_memory(FILE *out, const Results *results) {
+static Status put_least_memory(Page *page, const Results *results) {
     char label[80] = "Peak memory", params[FORMAT_SIZE];
     const Run *base = results_base(results);
     if (results->count > 1) snprintf(label, sizeof label, "Lowest peak memory");
     if (results_differ(results, run_params) && isfinite(run_params(base)))
         snprintf(label, sizeof label, "Lowest peak memory of the models with %s parameters",
                  format_count(params, run_params(base)));
-    return put_best(out, results, base, FIGURE_PEAK, label, "");
+    return put_best(page, results, base, FIGURE_PEAK, label, "");
 }
 
-static void put_loss_agreement(FILE *out, const Results *results) {
+static void put_loss_agreement(Page *page, const Results *results) {
     char number[FORMAT_SIZE];
     bool all;
     double difference = max_loss_difference(results, &all);
@@ -217,77 +277,61 @@ static void put_loss_agreement(FILE *out, const Results *results) {
         difference_text(number, difference);
     else
         snprintf(number, sizeof number, "%.2g%%", 100 * difference);
-    put_tile(out, "Largest loss difference", number,
+    put_tile(page, "Largest loss difference", number,
              difference < 1e-3 ? "the loss curves agree" : "the loss curves diverge",
              "relative, over all steps");
 }
 
-static Status put_summary(FILE *out, const Results *results) {
+static Status put_summary(Page *page, const Results *results) {
     CLEANUP(mem_freep) char *text = NULL, *findings = NULL;
     TRY(results_summary(results, &text));
     TRY(findings_text(results, &findings));
-    fputs("<section class=\"verdict\">\n<p>", out);
-    put_html(out, text);
-    fprintf(out, "%s%s</p>\n", *findings ? " " : "", findings);
+    page_verdict(page);
+    page_put(page, "%s%s%s</p>\n", text, *findings ? " " : "", findings);
     if (results_best(results, NULL, FIGURE_TOKENS, 1) || results_best(results, NULL, FIGURE_PEAK, -1)) {
-        fputs("<div class=\"tiles\">\n", out);
+        page_group(page, "tiles");
         if (results_differ(results, run_params))
-            TRY(put_best(out, results, NULL, FIGURE_MFU, "Highest MFU", ""));
+            TRY(put_best(page, results, NULL, FIGURE_MFU, "Highest MFU", ""));
         else
-            TRY(put_best(out, results, NULL, FIGURE_TOKENS,
+            TRY(put_best(page, results, NULL, FIGURE_TOKENS,
                          count_ranked(results, FIGURE_TOKENS) > 1 ? "Fastest" : "Throughput", " tokens/s"));
-        TRY(put_least_memory(out, results));
-        put_loss_agreement(out, results);
-        fputs("</div>\n", out);
+        TRY(put_least_memory(page, results));
+        put_loss_agreement(page, results);
     }
-    fputs("</section>\n", out);
     return OK;
 }
 
-/* The runs, and whether the page follows them. */
-typedef struct Report {
-    const Results *results;
-    bool live;
-} Report;
+static PageSection *const sections[] = {put_summary,   put_table,  put_study,  put_charts,
+                                        put_losses,    put_epochs, put_sweeps, put_phases,
+                                        put_timelines, put_memory, put_machine};
 
-static Status put_page(FILE *out, const void *data, Figures *drawn) {
-    const Report *report = data;
-    const Results *results = report->results;
-    page_begin(out, results->count > 1 ? "Comparison" : "Training run", results->title, results->about,
-               report->live);
-    put_chips(out, results);
-    page_header_end(out);
-    TRY(put_summary(out, results));
-    TRY(put_table(out, results));
-    TRY(put_study(out, results));
-    TRY(put_charts(out, results, drawn));
-    TRY(put_losses(out, results, drawn));
-    put_epochs(out, results);
-    TRY(put_sweeps(out, results, drawn));
-    TRY(put_phases(out, results, drawn));
-    TRY(put_timelines(out, results, drawn));
-    TRY(put_memory(out, results, drawn));
-    put_machine(out, results);
-    page_end(out, drawn);
+static Status put_page(Page *page, const void *data) {
+    const Results *results = data;
+    page_begin(page, results->count > 1 ? "Comparison" : "Training run", results->title, results->about);
+    put_chips(page, results);
+    page_header_end(page);
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) TRY(sections[i](page, results));
+    page_end(page);
     return OK;
+}
+
+static Status page_make(Page page, PageBody body, const void *data, char **ret_html, size_t *ret_size) {
+    CLEANUP(text_done) Text text = {0};
+    TRY(text_open(&text));
+    page.out = text.out;
+    TRY(body(&page, data));
+    return text_take(&text, ret_html, ret_size);
 }
 
 Status page_text(const Results *results, char **ret_text) {
-    CLEANUP(text_done) Text text = {0};
-    TRY(text_open(&text));
-    TRY(put_page(text.out, &(Report){results, true}, &(Figures){0}));
-    return text_take(&text, ret_text, NULL);
+    return page_make((Page){.live = true}, put_page, results, ret_text, NULL);
 }
 
 Status page_save(const char *path, PageBody body, const void *data) {
     CLEANUP(mem_freep) char *html = NULL, *dir = NULL;
-    CLEANUP(text_done) Text text = {0};
     size_t size = 0;
     TRY(figure_files_begin(path, &dir));
-    Figures drawn = {.dir = dir};
-    Status status = text_open(&text);
-    if (!status) status = body(text.out, data, &drawn);
-    if (!status) status = text_take(&text, &html, &size);
+    Status status = page_make((Page){.drawn.dir = dir}, body, data, &html, &size);
     Status ended = figure_files_end(path, dir);
     if (status) status_free(ended);
     TRY(status ? status : ended);
@@ -295,5 +339,5 @@ Status page_save(const char *path, PageBody body, const void *data) {
 }
 
 Status page_write(const Results *results, const char *path) {
-    return page_save(path, put_page, &(Report){results, false});
+    return page_save(path, put_page, results);
 }

@@ -1,17 +1,28 @@
 /* The report page: one self-contained HTML file. It needs no network and no scripts, works in light and dark
- * mode, and adapts to phones. Text from runs and recipes is untrusted and must be written with put_html. */
+ * mode, and adapts to phones. Text from runs and recipes is untrusted and must be written with page_put or
+ * put_html. */
 #ifndef WEFT_REPORT_PAGE_H
 #define WEFT_REPORT_PAGE_H
 
 #include "report/bars.h"
 #include "report/results.h"
 
+/* A page that is being written. */
+struct Page {
+    FILE *out;
+    Figures drawn;
+    bool live;                        /* its script follows the events of report/serve.h */
+    bool section, group;              /* open elements */
+    const char *columns[FIGURES + 1]; /* the headings of the open table */
+    size_t column_count, cell;        /* cell: the next one of the row */
+};
+
 /* Writes the page to `path`, and its plots as SVG, PDF and CSV into a directory beside it, see
  * report/figure_files.h. */
 MUST_USE Status page_write(const Results *results, const char *path);
 
 /* The body of a page. */
-typedef Status (*PageBody)(FILE *out, const void *data, Figures *drawn);
+typedef Status (*PageBody)(Page *page, const void *data);
 /* Writes any page and its plots, as page_write does. */
 MUST_USE Status page_save(const char *path, PageBody body, const void *data);
 
@@ -21,31 +32,45 @@ MUST_USE Status page_text(const Results *results, char **ret_text);
 
 /* ---- building blocks of the page ---- */
 
-/* Opens the page, its header and a list of chips there, which the caller closes with page_header_end; all
- * texts are escaped, and `about` may be NULL. `live`: its script follows events. */
-void page_begin(FILE *out, const char *eyebrow, const char *title, const char *about, bool live);
-/* A fact in the header; escaped. */
-void put_chip(FILE *out, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void page_header_end(FILE *out);
+/* Opens the page, its header and a list of chips there, which the caller closes with page_header_end. `about`
+ * may be NULL. */
+void page_begin(Page *page, const char *eyebrow, const char *title, const char *about);
+/* A fact in the header. */
+void put_chip(Page *page, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void page_header_end(Page *page);
 /* Ends the page, after notes on its figures. */
-void page_end(FILE *out, const Figures *drawn);
-/* A headline number. `name`, which is escaped, says whose it is; `detail` may be empty. */
-void put_tile(FILE *out, const char *label, const char *number, const char *name, const char *detail);
-/* Opens a section with a heading and an explanatory line, both HTML; the caller closes the section. A NULL
- * `lead` omits the line. In print, a section stays on one page if it can. */
-void put_section(FILE *out, const char *title, const char *lead);
-/* A note below a chart or table, about a run or other thing unless `name` is NULL; both are escaped. */
-void put_note(FILE *out, const char *name, const char *text);
+void page_end(Page *page);
+/* put_markup into the page. */
+void page_put(Page *page, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Opens a section with a heading and an explanatory line. A NULL `lead` omits the line. In print, a section
+ * stays on one page if it can. The next section or the end of the page closes it. */
+void page_section(Page *page, const char *title, const char *lead);
+/* Opens the summary at the top of a page, and its paragraph, which the caller closes. */
+void page_verdict(Page *page);
+void page_section_end(Page *page);
+/* Opens a grid of "plots" or "tiles", until the end of the section or page_group_end. */
+void page_group(Page *page, const char *class);
+void page_group_end(Page *page);
+/* A headline number. `name` says whose it is; `detail` may be empty. */
+void put_tile(Page *page, const char *label, const char *number, const char *name, const char *detail);
+/* A note below a chart or table, about a run or other thing unless `name` is NULL. */
+void put_note(Page *page, const char *name, const char *text);
 /* An entry of a legend. */
-void put_key(FILE *out, int color, const char *name);
-/* Opens a table; the names of the columns end with NULL. Those that are empty have no column, and those after
- * '<' are of text. `class` may be NULL. */
-void put_table_open(FILE *out, const char *class, ...) __attribute__((sentinel));
-void put_table_close(FILE *out);
-/* The same for a table of runs with columns of figures. */
-void put_figure_table(FILE *out, const char *class, const size_t *columns, size_t count);
-/* A number below a column's heading, which phones show beside it; both are HTML. */
-void put_cell(FILE *out, const char *heading, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void put_key(Page *page, int color, const char *name);
+
+/* A table: page_table with the names of the columns, which end with NULL, or page_figure_table for runs with
+ * columns of of figures; then for each row page_row, its name and its cells; then page_table_end. Columns
+ * whose names are empty are left out, and those after '<' are of text. `class` may be NULL. */
+void page_table(Page *page, const char *class, ...) __attribute__((sentinel));
+void page_figure_table(Page *page, const char *class, const size_t *columns, size_t count);
+void page_row(Page *page, const char *class);
+/* A cell with its column's heading, which phones show beside it. */
+void page_cell(Page *page, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* The same for cells that the caller fills and ends with </td>. */
+void page_cell_open(Page *page, const char *class);
+/* A cell over all columns. */
+void page_wide_cell(Page *page, bool failed, const char *text);
+void page_table_end(Page *page);
 /* The caption of throughputs. */
 const char *rate_detail(const Results *results);
 
@@ -55,18 +80,12 @@ extern const BarCategory memory_parts[MEMORY_PARTS], span_parts[SPAN_PARTS];
 MUST_USE Status bars_add_bytes(BarChart *chart, int part, double bytes);
 
 /* The sections. Each writes nothing if no run has the data. */
-MUST_USE Status put_table(FILE *out, const Results *results);
+typedef Status PageSection(Page *page, const Results *results);
+PageSection put_table, put_charts, put_losses, put_epochs, put_sweeps, put_phases, put_timelines, put_memory;
 /* Published figures next to ours, and which of the study's conclusions hold. */
-MUST_USE Status put_study(FILE *out, const Results *results);
-void put_epochs(FILE *out, const Results *results);
-MUST_USE Status put_phases(FILE *out, const Results *results, Figures *drawn);
-MUST_USE Status put_memory(FILE *out, const Results *results, Figures *drawn);
-MUST_USE Status put_timelines(FILE *out, const Results *results, Figures *drawn);
+PageSection put_study;
 /* What the runs ran on, their options, and commands that repeat them. */
-void put_machine(FILE *out, const Results *results);
-MUST_USE Status put_charts(FILE *out, const Results *results, Figures *drawn);
-MUST_USE Status put_losses(FILE *out, const Results *results, Figures *drawn);
-MUST_USE Status put_sweeps(FILE *out, const Results *results, Figures *drawn);
+PageSection put_machine;
 
 /* The texts of page.css and page.js, from files generated by the build. */
 extern const char weft_page_style[], weft_page_script[];

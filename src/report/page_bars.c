@@ -39,7 +39,7 @@ static Status add_times(BarChart *chart, const Run *run, bool sizes) {
     return OK;
 }
 
-static Status put_spent(FILE *out, const Results *results) {
+static Status put_spent(Page *page, const Results *results) {
     static const BarCategory parts[SPENT_PARTS] = {{"training", COLOR_PART},
                                                    {"evaluation", COLOR_PART + 1},
                                                    {"checkpoints", COLOR_PART + 4},
@@ -54,13 +54,13 @@ static Status put_spent(FILE *out, const Results *results) {
         for (int p = 0; p < SPENT_PARTS; p++) TRY(add_share(&chart, p, share[p], share[p]));
     }
     if (!chart.row_count) return OK;
-    fputs("<h3>Total runtime</h3>\n", out);
-    return put_bars(out, &chart, &(Figures){0});
+    page_put(page, "<h3>Total runtime</h3>\n");
+    return put_bars(page, &chart);
 }
 
 /* Bars show the time per sample, so that runs with different batch sizes are comparable. With models of
  * different sizes that is meaningless, and all bars have the same length. */
-Status put_phases(FILE *out, const Results *results, Figures *drawn) {
+Status put_phases(Page *page, const Results *results) {
     BarCategory phases[SHARES];
     CLEANUP(bars_done)
     BarChart chart = {
@@ -70,15 +70,13 @@ Status put_phases(FILE *out, const Results *results, Figures *drawn) {
         phases[p] = (BarCategory){share_name((StepShare)p), COLOR_PART + share_color((StepShare)p)};
     for (size_t i = 0; i < results->count; i++) TRY(add_times(&chart, &results->runs[i], sizes));
     if (!chart.row_count) return OK;
-    put_section(out, sizes ? "Step time by phase" : "Time per sample",
-                sizes
-                    ? "Averaged over the ranks of each run. The number after each bar is the time per sample."
-                    : "Shorter bars mean faster runs. Percentages are shares of each run's step time, "
-                      "averaged over its ranks.");
-    TRY(put_bars(out, &chart, drawn));
-    TRY(put_spent(out, results));
-    fputs("</section>\n", out);
-    return OK;
+    page_section(
+        page, sizes ? "Step time by phase" : "Time per sample",
+        sizes ? "Averaged over the ranks of each run. The number after each bar is the time per sample."
+              : "Shorter bars mean faster runs. Percentages are shares of each run's step time, "
+                "averaged over its ranks.");
+    TRY(put_bars(page, &chart));
+    return put_spent(page, results);
 }
 
 /* ---- memory ---- */
@@ -151,7 +149,7 @@ static Status add_ranks(BarChart *chart, const Run *run) {
     return OK;
 }
 
-Status put_memory(FILE *out, const Results *results, Figures *drawn) {
+Status put_memory(Page *page, const Results *results) {
     CLEANUP(bars_done)
     BarChart chart = {.name = "memory-ranks",
                       .x_label = "peak memory",
@@ -162,11 +160,9 @@ Status put_memory(FILE *out, const Results *results, Figures *drawn) {
     for (size_t i = 0; i < results->count; i++) TRY(add_ranks(&chart, &results->runs[i]));
     if (!chart.box_count) return OK;
     for (size_t i = 0; i < chart.box_count; i++) tagged |= chart.boxes[i].category != MEMORY_TOTAL;
-    put_section(out, "Memory per rank",
-                tagged ? "Each segment is the peak of one category; the peaks can occur at different times. "
-                         "The marker and the number show the peak of the total."
-                       : "Predicted peak of the total.");
-    TRY(put_bars(out, &chart, drawn));
-    fputs("</section>\n", out);
-    return OK;
+    page_section(page, "Memory per rank",
+                 tagged ? "Each segment is the peak of one category; the peaks can occur at different times. "
+                          "The marker and the number show the peak of the total."
+                        : "Predicted peak of the total.");
+    return put_bars(page, &chart);
 }

@@ -22,7 +22,7 @@ const char *rate_detail(const Results *results) {
                                                   : "tokens/s";
 }
 
-static Status put_figure(FILE *out, const Results *results, FigureId figure, Figures *drawn) {
+static Status put_figure(Page *page, const Results *results, FigureId figure) {
     static const BarCategory colors[] = {{"", 0}, {"", COLOR_GRAY}};
     bool memory = figure == FIGURE_PEAK;
     CLEANUP(bars_done)
@@ -40,15 +40,15 @@ static Status put_figure(FILE *out, const Results *results, FigureId figure, Fig
                               .spread = run_spread(run, figure)}));
         TRY(bars_add(&chart, is_gray(run, figure), run_figure(run, figure), NULL, NULL));
     }
-    fprintf(out, "<figure id=\"%s\"><figcaption>%s<small>%s</small></figcaption>\n", chart.name,
-            memory ? "Peak memory" : "Throughput", memory ? "highest of all ranks" : rate_detail(results));
-    TRY(put_bars(out, &chart, drawn));
-    fputs("</figure>\n", out);
+    page_put(page, "<figure id=\"%s\"><figcaption>%s<small>%s</small></figcaption>\n", chart.name,
+             memory ? "Peak memory" : "Throughput", memory ? "highest of all ranks" : rate_detail(results));
+    TRY(put_bars(page, &chart));
+    page_put(page, "</figure>\n");
     return OK;
 }
 
 /* Up and to the left is better. */
-static Status put_against(FILE *out, const Results *results, Figures *drawn) {
+static Status put_against(Page *page, const Results *results) {
     CLEANUP(plot_done)
     Plot plot = {.kind = PLOT_POINTS,
                  .name = "memory-throughput",
@@ -65,26 +65,24 @@ static Status put_against(FILE *out, const Results *results, Figures *drawn) {
                        run_spread(run, FIGURE_TOKENS), NULL));
     }
     if (plot.count < 2) return OK;
-    return put_plot(out, &plot, "Throughput by memory", "better: up and to the left", drawn);
+    return put_plot(page, &plot, "Throughput by memory", "better: up and to the left");
 }
 
 /* Models of different sizes differ in both, whatever their layout. */
-Status put_charts(FILE *out, const Results *results, Figures *drawn) {
+Status put_charts(Page *page, const Results *results) {
     size_t known = 0;
     bool gray = false;
-    for (size_t i = 0; i < results->count; i++) {
-        known += has_figure(&results->runs[i], FIGURE_TOKENS);
-        gray |= has_figure(&results->runs[i], FIGURE_TOKENS) && is_gray(&results->runs[i], FIGURE_TOKENS);
+    results_foreach(results, run) {
+        known += has_figure(run, FIGURE_TOKENS);
+        gray |= has_figure(run, FIGURE_TOKENS) && is_gray(run, FIGURE_TOKENS);
     }
     if (known < 2 || known > MAX_BARS || results_differ(results, run_params)) return OK;
     char lead[96];
     snprintf(lead, sizeof lead, "Gray: %s took the cores, so the throughput is unreliable.",
              results_takers(results, false));
-    put_section(out, "Speed and memory", gray ? lead : NULL);
-    fputs("<div class=\"plots\">\n", out);
-    TRY(put_figure(out, results, FIGURE_TOKENS, drawn));
-    TRY(put_figure(out, results, FIGURE_PEAK, drawn));
-    TRY(put_against(out, results, drawn));
-    fputs("</div>\n</section>\n", out);
-    return OK;
+    page_section(page, "Speed and memory", gray ? lead : NULL);
+    page_group(page, "plots");
+    TRY(put_figure(page, results, FIGURE_TOKENS));
+    TRY(put_figure(page, results, FIGURE_PEAK));
+    return put_against(page, results);
 }

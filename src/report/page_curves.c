@@ -71,7 +71,7 @@ static Status add_curve(Plot *plot, size_t at, const char *label, const Run *run
     return OK;
 }
 
-static Status put_by_tokens(FILE *out, const Results *results, bool validation, Figures *drawn) {
+static Status put_by_tokens(Page *page, const Results *results, bool validation) {
     CLEANUP(plot_done)
     Plot plot = {.name = validation ? "validation-loss" : "loss-tokens",
                  .x_label = "tokens",
@@ -84,10 +84,10 @@ static Status put_by_tokens(FILE *out, const Results *results, bool validation, 
         TRY(label_of(results, i, &label));
         TRY(add_curve(&plot, i, label, run, validation ? &run->val_loss : &run->loss, BY_TOKENS));
     }
-    return put_plot(out, &plot, validation ? "Validation loss" : "Training loss", "by tokens", drawn);
+    return put_plot(page, &plot, validation ? "Validation loss" : "Training loss", "by tokens");
 }
 
-static Status put_by_time(FILE *out, const Results *results, Figures *drawn) {
+static Status put_by_time(Page *page, const Results *results) {
     CLEANUP(plot_done)
     Plot plot = {.name = "loss-time", .x_label = "seconds since the start", .y_label = "training loss"};
     for (size_t i = 0; i < results->count; i++) {
@@ -97,10 +97,10 @@ static Status put_by_time(FILE *out, const Results *results, Figures *drawn) {
         TRY(str_format(&label, "%s%s", run->name, run_contended(run) ? " (contention)" : ""));
         TRY(add_curve(&plot, i, label, shown, &shown->loss, BY_TIME));
     }
-    return put_plot(out, &plot, "Training loss", "by time", drawn);
+    return put_plot(page, &plot, "Training loss", "by time");
 }
 
-static Status put_differences(FILE *out, const Results *results, Figures *drawn) {
+static Status put_differences(Page *page, const Results *results) {
     CLEANUP(plot_done)
     Plot plot = {.name = "loss-difference",
                  .x_label = "step",
@@ -123,23 +123,21 @@ static Status put_differences(FILE *out, const Results *results, Figures *drawn)
         }
         plot_require(&plot, 2);
     }
-    return put_plot(out, &plot, "Loss difference from the first run", "relative; at least 1e-9", drawn);
+    return put_plot(page, &plot, "Loss difference from the first run", "relative; at least 1e-9");
 }
 
-Status put_losses(FILE *out, const Results *results, Figures *drawn) {
+Status put_losses(Page *page, const Results *results) {
     bool any = false, shared = false;
     for (size_t i = 0; i < results->count; i++) {
         any |= has_loss(&results->runs[i]);
         shared |= first_like(results, i) != i;
     }
     if (!any) return OK;
-    put_section(out, "Loss",
-                shared ? "Runs whose losses agree within 0.1% at every step share a curve." : NULL);
-    fputs("<div class=\"plots\">\n", out);
-    TRY(put_by_tokens(out, results, false, drawn));
-    TRY(put_by_time(out, results, drawn));
-    TRY(put_by_tokens(out, results, true, drawn));
-    TRY(put_differences(out, results, drawn));
-    fputs("</div>\n</section>\n", out);
-    return OK;
+    page_section(page, "Loss",
+                 shared ? "Runs whose losses agree within 0.1% at every step share a curve." : NULL);
+    page_group(page, "plots");
+    TRY(put_by_tokens(page, results, false));
+    TRY(put_by_time(page, results));
+    TRY(put_by_tokens(page, results, true));
+    return put_differences(page, results);
 }

@@ -7,16 +7,13 @@
 
 enum { MAX_ROWS = 40 }; /* per run */
 
-static void put_row(FILE *out, const Run *run, const char *what, const double values[EPOCH_COLUMNS]) {
+static void put_row(Page *page, const Run *run, const char *what, const double values[EPOCH_COLUMNS]) {
     char text[FORMAT_SIZE];
-    fputs("<tr><th scope=\"row\">", out);
-    put_html(out, run->name);
-    fprintf(out, "<small>%s</small></th>", what);
+    page_row(page, NULL);
+    page_put(page, "%s<small>%s</small>", run->name, what);
     for (size_t c = 0; c < EPOCH_COLUMNS; c++)
         if (results_have_epochs(run->of, c))
-            put_cell(out, epoch_columns[c].heading, "%s",
-                     figure_text(text, epoch_columns[c].unit, values[c]));
-    fputs("</tr>\n", out);
+            page_cell(page, "%s", figure_text(text, epoch_columns[c].unit, values[c]));
 }
 
 /* The mean over the epochs that have a value. */
@@ -32,7 +29,7 @@ static double mean_of(const Run *run, size_t column) {
     return count ? sum / (double)count : (double)NAN;
 }
 
-static void put_run(FILE *out, const Run *run) {
+static void put_run(Page *page, const Run *run) {
     size_t stride = (run->epoch_count + MAX_ROWS - 1) / MAX_ROWS;
     double values[EPOCH_COLUMNS];
     for (size_t e = 0; e < run->epoch_count; e++) {
@@ -40,23 +37,24 @@ static void put_run(FILE *out, const Run *run) {
         if ((run->epoch_count - 1 - e) % stride) continue; /* always with the last */
         snprintf(what, sizeof what, "epoch %.0f", run->epochs[e].number);
         for (size_t c = 0; c < EPOCH_COLUMNS; c++) values[c] = epoch_value(&run->epochs[e], c);
-        put_row(out, run, what, values);
+        put_row(page, run, what, values);
     }
     if (run->epoch_count < 2) return;
     for (size_t c = 0; c < EPOCH_COLUMNS; c++) values[c] = mean_of(run, c);
-    put_row(out, run, "mean over all epochs", values);
+    put_row(page, run, "mean over all epochs", values);
 }
 
-void put_epochs(FILE *out, const Results *results) {
-    if (!results_have_epochs(results, 0)) return;
-    put_section(out, "Epochs",
-                "Time: training steps only. Mean loss: over the steps of the epoch. Validation: the last one "
-                "in the epoch.");
+Status put_epochs(Page *page, const Results *results) {
+    if (!results_have_epochs(results, 0)) return OK;
+    page_section(
+        page, "Epochs",
+        "Time: training steps only. Mean loss: over the steps of the epoch. Validation: the last one "
+        "in the epoch.");
     const char *name[EPOCH_COLUMNS];
     for (size_t c = 0; c < EPOCH_COLUMNS; c++)
         name[c] = results_have_epochs(results, c) ? epoch_columns[c].heading : "";
-    put_table_open(out, NULL, "run", name[0], name[1], name[2], name[3], name[4], name[5], NULL);
-    for (size_t i = 0; i < results->count; i++) put_run(out, &results->runs[i]);
-    put_table_close(out);
-    fputs("</section>\n", out);
+    page_table(page, NULL, "run", name[0], name[1], name[2], name[3], name[4], name[5], NULL);
+    results_foreach(results, run) put_run(page, run);
+    page_table_end(page);
+    return OK;
 }

@@ -61,7 +61,7 @@ double plan_cost(const PlanFacts *facts, int ranks, double tokens_per_s) {
 
 /* ---- header and summary ---- */
 
-void put_plan_head(FILE *out, const char *eyebrow, const PlanFacts *facts) {
+void put_plan_head(Page *page, const char *eyebrow, const PlanFacts *facts) {
     char title[160], number[FORMAT_SIZE];
     snprintf(title, sizeof title, "%s, %s parameters", facts->model->family->title,
              format_count(number, (double)facts->params));
@@ -70,130 +70,128 @@ void put_plan_head(FILE *out, const char *eyebrow, const PlanFacts *facts) {
         snprintf(title + used, sizeof title - used, ", on %d x %.60s", facts->ranks, facts->cluster->device);
     else
         snprintf(title + used, sizeof title - used, ", on %.60s", facts->cluster->device);
-    page_begin(out, eyebrow, title, NULL, false);
-    put_chip(out, "%lld layer%s, hidden size %lld, %lld head%s", (long long)facts->model->layers,
+    page_begin(page, eyebrow, title, NULL);
+    put_chip(page, "%lld layer%s, hidden size %lld, %lld head%s", (long long)facts->model->layers,
              PLURAL(facts->model->layers), (long long)facts->model->hidden, (long long)facts->model->heads,
              PLURAL(facts->model->heads));
-    put_chip(out, "batch %lld x %lld tokens", (long long)facts->batch, (long long)facts->seq);
-    put_chip(out, "%s", facts->precision);
-    put_chip(out, "cluster %.60s", facts->cluster->name);
-    if (facts->cluster->software.present) put_chip(out, "%s", facts->cluster->software.title);
+    put_chip(page, "batch %lld x %lld tokens", (long long)facts->batch, (long long)facts->seq);
+    put_chip(page, "%s", facts->precision);
+    put_chip(page, "cluster %s", facts->cluster->name);
+    if (facts->cluster->software.present) put_chip(page, "%s", facts->cluster->software.title);
     if (facts->price > 0)
-        put_chip(out, "%.4g per %s-hour", facts->price, facts->cluster->gpu ? "GPU" : "node");
-    page_header_end(out);
+        put_chip(page, "%.4g per %s-hour", facts->price, facts->cluster->gpu ? "GPU" : "node");
+    page_header_end(page);
 }
 
-static double available(const PlanPage *page) {
-    return page->search ? page->search->available : page->fit->available;
+static double available(const PlanPage *plan) {
+    return plan->search ? plan->search->available : plan->fit->available;
 }
 
-static void put_sentence(FILE *out, const PlanPage *page) {
-    const SearchResult *result = &page->first->result;
-    const Search *search = page->search;
+static void put_sentence(Page *page, const PlanPage *plan) {
+    const SearchResult *result = &plan->first->result;
+    const Search *search = plan->search;
     char grid[LAYOUT_TEXT], step[FORMAT_SIZE], needed[FORMAT_SIZE], limit[FORMAT_SIZE];
     layout_grid(&result->layout, grid);
     if (search && search->count)
-        fprintf(out,
-                "The fastest of %zu valid layouts is %s: %s per step at %.1f%% MFU, with %s of %s per rank. "
-                "%zu were planned in full; estimates ruled out the others.",
-                search->legal, grid, time_text(step, result->time.step_s), 100 * result->time.mfu,
-                format_bytes(needed, (double)result->bytes), format_bytes(limit, available(page)),
-                search->planned);
+        page_put(page,
+                 "The fastest of %zu valid layouts is %s: %s per step at %.1f%% MFU, with %s of %s per rank. "
+                 "%zu were planned in full; estimates ruled out the others.",
+                 search->legal, grid, time_text(step, result->time.step_s), 100 * result->time.mfu,
+                 format_bytes(needed, (double)result->bytes), format_bytes(limit, available(plan)),
+                 search->planned);
     else if (search)
-        fprintf(out,
-                "No layout fits. The smallest of the %zu planned ones, %s, needs %s per rank, and %s are "
-                "available. Use more devices, offload, or a smaller batch.",
-                search->planned, grid, format_bytes(needed, (double)result->bytes),
-                format_bytes(limit, available(page)));
+        page_put(page,
+                 "No layout fits. The smallest of the %zu planned ones, %s, needs %s per rank, and %s are "
+                 "available. Use more devices, offload, or a smaller batch.",
+                 search->planned, grid, format_bytes(needed, (double)result->bytes),
+                 format_bytes(limit, available(plan)));
     else
-        fprintf(out, "%s %s: %s per step at %.1f%% MFU, with %s of %s per rank.", grid,
-                result->fits ? "fits" : "does not fit", time_text(step, result->time.step_s),
-                100 * result->time.mfu, format_bytes(needed, (double)result->bytes),
-                format_bytes(limit, available(page)));
+        page_put(page, "%s %s: %s per step at %.1f%% MFU, with %s of %s per rank.", grid,
+                 result->fits ? "fits" : "does not fit", time_text(step, result->time.step_s),
+                 100 * result->time.mfu, format_bytes(needed, (double)result->bytes),
+                 format_bytes(limit, available(plan)));
 }
 
-static void put_tiles(FILE *out, const PlanPage *page) {
-    const SearchResult *result = &page->first->result;
+static void put_tiles(Page *page, const PlanPage *plan) {
+    const SearchResult *result = &plan->first->result;
     char number[FORMAT_SIZE + 16], text[FORMAT_SIZE], detail[96];
-    double cost = plan_cost(page->facts, page->facts->ranks, result->time.tokens_per_s);
-    fputs("<div class=\"tiles\">\n", out);
+    double cost = plan_cost(plan->facts, plan->facts->ranks, result->time.tokens_per_s);
+    page_group(page, "tiles");
     snprintf(number, sizeof number, "%s tokens/s", format_count(text, result->time.tokens_per_s));
     if (result->time.samples_per_s < 1000)
         snprintf(detail, sizeof detail, "%.3g samples/s", result->time.samples_per_s);
     else
         snprintf(detail, sizeof detail, "%s samples/s", format_count(text, result->time.samples_per_s));
-    put_tile(out, "Throughput", number, detail, "");
+    put_tile(page, "Throughput", number, detail, "");
     snprintf(detail, sizeof detail, "%.0f%% of what is available",
-             100 * (double)result->bytes / available(page));
-    put_tile(out, "Memory per rank", format_bytes(number, (double)result->bytes), detail, "");
+             100 * (double)result->bytes / available(plan));
+    put_tile(page, "Memory per rank", format_bytes(number, (double)result->bytes), detail, "");
     snprintf(number, sizeof number, "%.1f%%", 100 * result->time.mfu);
     snprintf(detail, sizeof detail, "bubble %.1f%%, communication %.1f%%", 100 * result->time.bubble,
              100 * result->time.phase_s[PHASE_COMMUNICATION] / result->time.step_s);
-    put_tile(out, "MFU", number, detail, "");
+    put_tile(page, "MFU", number, detail, "");
     if (isfinite(cost)) {
         figure_text(number, FIGURE_FORMAT_COST, cost);
         snprintf(detail, sizeof detail, "%.4g per hour",
-                 page->facts->price * cluster_units(page->facts->cluster, page->facts->ranks));
-        put_tile(out, "Cost per million tokens", number, detail, "");
+                 plan->facts->price * cluster_units(plan->facts->cluster, plan->facts->ranks));
+        put_tile(page, "Cost per million tokens", number, detail, "");
     }
-    fputs("</div>\n", out);
+    page_group_end(page);
 }
 
-static void put_summary(FILE *out, const PlanPage *page) {
+static void put_summary(Page *page, const PlanPage *plan) {
     char options[SEARCH_OPTIONS];
-    fputs("<section class=\"verdict\">\n<p>", out);
-    put_sentence(out, page);
-    fputs("</p>\n", out);
-    put_tiles(out, page);
-    fputs("<pre>", out);
-    put_html(out, search_options(&page->first->result.layout, options));
-    fputs("</pre>\n</section>\n", out);
+    page_verdict(page);
+    put_sentence(page, plan);
+    page_put(page, "</p>\n");
+    put_tiles(page, plan);
+    page_put(page, "<pre>%s</pre>\n", search_options(&plan->first->result.layout, options));
 }
 
 /* ---- the table ---- */
 
-void put_plan_cells(FILE *out, const SearchResult *result) {
+void put_plan_cells(Page *page, const SearchResult *result) {
     const StepEstimate *time = &result->time;
     char text[FORMAT_SIZE];
-    put_cell(out, "step", "%s", time_text(text, time->step_s));
-    put_cell(out, "tokens/s", "%s", format_count(text, time->tokens_per_s));
-    put_cell(out, "memory", "%s", format_bytes(text, (double)result->bytes));
-    put_cell(out, "MFU", "%.1f%%", 100 * time->mfu);
-    put_cell(out, "bubble", "%.1f%%", 100 * time->bubble);
+    page_cell(page, "%s", time_text(text, time->step_s));
+    page_cell(page, "%s", format_count(text, time->tokens_per_s));
+    page_cell(page, "%s", format_bytes(text, (double)result->bytes));
+    page_cell(page, "%.1f%%", 100 * time->mfu);
+    page_cell(page, "%.1f%%", 100 * time->bubble);
 }
 
-void put_cost_cell(FILE *out, double cost) {
+void put_cost_cell(Page *page, double cost) {
     char text[FORMAT_SIZE];
-    if (isfinite(cost)) put_cell(out, COST_COLUMN, "%s", figure_text(text, FIGURE_FORMAT_COST, cost));
+    if (isfinite(cost)) page_cell(page, "%s", figure_text(text, FIGURE_FORMAT_COST, cost));
 }
 
-static void put_row(FILE *out, const PlanPage *page, const NamedResult *named) {
+static void put_row(Page *page, const PlanPage *plan, const NamedResult *named) {
     const SearchResult *r = named->result;
     char text[LAYOUT_TEXT], why[SEARCH_TEXT] = "fastest";
-    fprintf(out, "<tr><th scope=\"row\">%s<small>", layout_grid(&r->layout, text));
-    if (!r->fits) fputs("<span class=\"badge failed\">does not fit</span>", out);
-    if (r->fits && on_front(page->search, r)) fputs("<span class=\"badge holds\">Pareto</span>", out);
-    fprintf(out, "%s</small>", layout_rest(&r->layout, text));
-    if (named->name) fprintf(out, "<small>%s</small>", named->name);
-    fputs("</th>", out);
-    put_plan_cells(out, r);
-    put_cost_cell(out, plan_cost(page->facts, page->facts->ranks, r->time.tokens_per_s));
-    if (r != page->named[0].result || !r->fits) search_reason(page->named[0].result, r, available(page), why);
-    fprintf(out, "<td class=\"why\" data-label=\"why\">%s</td></tr>\n", why);
+    page_row(page, NULL);
+    page_put(page, "%s<small>", layout_grid(&r->layout, text));
+    if (!r->fits) page_put(page, "<span class=\"badge failed\">does not fit</span>");
+    if (r->fits && on_front(plan->search, r)) page_put(page, "<span class=\"badge holds\">Pareto</span>");
+    page_put(page, "%s</small>", layout_rest(&r->layout, text));
+    if (named->name) page_put(page, "<small>%s</small>", named->name);
+    put_plan_cells(page, r);
+    put_cost_cell(page, plan_cost(plan->facts, plan->facts->ranks, r->time.tokens_per_s));
+    if (r != plan->named[0].result || !r->fits) search_reason(plan->named[0].result, r, available(plan), why);
+    page_cell_open(page, "why");
+    page_put(page, "%s</td>", why);
 }
 
-static void put_layouts(FILE *out, const PlanPage *page) {
-    put_section(out, "Layouts and why they lose",
-                "The fastest layouts that fit, then the best of each kind. Pareto: no planned layout that "
-                "fits is both faster and smaller.");
-    put_table_open(out, NULL, "layout", PLAN_COLUMNS, page->facts->price > 0 ? COST_COLUMN : "", "<why",
-                   NULL);
-    for (size_t i = 0; i < page->count; i++) put_row(out, page, &page->named[i]);
-    put_table_close(out);
+static void put_layouts(Page *page, const PlanPage *plan) {
+    page_section(page, "Layouts and why they lose",
+                 "The fastest layouts that fit, then the best of each kind. Pareto: no planned layout that "
+                 "fits is both faster and smaller.");
+    page_table(page, NULL, "layout", PLAN_COLUMNS, plan->facts->price > 0 ? COST_COLUMN : "", "<why", NULL);
+    for (size_t i = 0; i < plan->count; i++) put_row(page, plan, &plan->named[i]);
+    page_table_end(page);
 }
 
 /* How many of the planned layouts lose to what. */
-static Status put_losses_of(FILE *out, const Search *search) {
+static Status put_losses_of(Page *page, const Search *search) {
     static const BarCategory causes[LOSES_COUNT] = {
         [LOSES_TO_MEMORY] = {"do not fit", COLOR_PART + 2},
         [LOSES_TO_COMPUTE] = {"slower compute", COLOR_PART + 1},
@@ -212,8 +210,8 @@ static Status put_losses_of(FILE *out, const Search *search) {
         TRY(bars_row(&chart, (BarRow){.name = causes[loss].name, .value = number, .thin = true}));
         TRY(bars_add(&chart, loss, (double)counts[loss], causes[loss].name, NULL));
     }
-    fprintf(out, "<h3>What the other %zu planned layouts lose most to</h3>\n", search->planned - 1);
-    return put_bars(out, &chart, &(Figures){0});
+    page_put(page, "<h3>What the other %zu planned layouts lose most to</h3>\n", search->planned - 1);
+    return put_bars(page, &chart);
 }
 
 void put_invalid_grids(FILE *out, const SearchGrids *grids) {
@@ -237,57 +235,54 @@ void put_invalid_grids(FILE *out, const SearchGrids *grids) {
 }
 
 /* Valid layouts that were not planned, and grids that are not valid. */
-static void put_counts(FILE *out, const Search *search) {
-    fprintf(out, "<p class=\"note\">Of %zu valid layouts, %zu were estimated to fit.", search->legal,
-            search->estimated_to_fit);
-    put_invalid_grids(out, &search->grids);
-    fputs("</p>\n", out);
+static void put_counts(Page *page, const Search *search) {
+    page_put(page, "<p class=\"note\">Of %zu valid layouts, %zu were estimated to fit.", search->legal,
+             search->estimated_to_fit);
+    put_invalid_grids(page->out, &search->grids);
+    page_put(page, "</p>\n");
 }
 
 /* ---- a layout that does not fit ---- */
 
-static void put_changes(FILE *out, const Fit *fit) {
+static void put_changes(Page *page, const Fit *fit) {
     char text[FORMAT_SIZE];
     if (fit->fits || !fit->changes) return;
-    put_section(out, "Changes that make it fit", "Each of them is enough, and has been planned.");
-    fputs("<ul class=\"findings\">\n", out);
-    for (int i = 0; i < fit->changes; i++) {
-        fputs("<li><code>", out);
-        put_html(out, fit->change[i].options);
-        fprintf(out, "</code>: %s per rank</li>\n", format_bytes(text, (double)fit->change[i].total));
-    }
-    fputs("</ul>\n</section>\n", out);
+    page_section(page, "Changes that make it fit", "Each of them is enough, and has been planned.");
+    page_put(page, "<ul class=\"findings\">\n");
+    for (int i = 0; i < fit->changes; i++)
+        page_put(page, "<li><code>%s</code>: %s per rank</li>\n", fit->change[i].options,
+                 format_bytes(text, (double)fit->change[i].total));
+    page_put(page, "</ul>\n");
 }
 
 /* ---- the page ---- */
 
-static Status put_plan_page(FILE *out, const void *data, Figures *drawn) {
-    const PlanPage *page = data;
-    put_plan_head(out, page->search ? "Search" : "Plan", page->facts);
-    put_summary(out, page);
-    if (page->search && page->search->count) {
-        TRY(put_plan_front(out, page->facts, page->search, drawn));
-        put_layouts(out, page);
-        TRY(put_losses_of(out, page->search));
-        put_counts(out, page->search);
-        fputs("</section>\n", out);
+static Status put_plan_page(Page *page, const void *data) {
+    const PlanPage *plan = data;
+    put_plan_head(page, plan->search ? "Search" : "Plan", plan->facts);
+    put_summary(page, plan);
+    if (plan->search && plan->search->count) {
+        TRY(put_plan_front(page, plan->facts, plan->search));
+        put_layouts(page, plan);
+        TRY(put_losses_of(page, plan->search));
+        put_counts(page, plan->search);
     }
-    if (page->fit) put_changes(out, page->fit);
-    TRY(put_plan_phases(out, page->named, page->count, drawn));
-    TRY(put_plan_timeline(out, page->first, drawn));
-    TRY(put_plan_memory(out, page->facts, page->first, available(page), drawn));
-    page_end(out, drawn);
+    if (plan->fit) put_changes(page, plan->fit);
+    TRY(put_plan_phases(page, plan->named, plan->count));
+    TRY(put_plan_timeline(page, plan->first));
+    TRY(put_plan_memory(page, plan->facts, plan->first, available(plan)));
+    page_end(page);
     return OK;
 }
 
 Status page_write_plan(const PlanFacts *facts, const Search *search, const PlannedLayout *first,
                        const Fit *fit, const char *path) {
-    PlanPage page = {.facts = facts, .search = search, .first = first, .fit = search ? NULL : fit};
-    if (!search || !search->count) page.named[page.count++] = (NamedResult){NULL, &first->result};
+    PlanPage plan = {.facts = facts, .search = search, .first = first, .fit = search ? NULL : fit};
+    if (!search || !search->count) plan.named[plan.count++] = (NamedResult){NULL, &first->result};
     for (int i = 0; search && i < search->count; i++)
-        page.named[page.count++] = (NamedResult){NULL, &search->best[i]};
+        plan.named[plan.count++] = (NamedResult){NULL, &search->best[i]};
     for (SearchOther other = 0; search && other < OTHER_COUNT; other++)
         if (search->has_other[other])
-            page.named[page.count++] = (NamedResult){search_other_name(other), &search->other[other]};
-    return page_save(path, put_plan_page, &page);
+            plan.named[plan.count++] = (NamedResult){search_other_name(other), &search->other[other]};
+    return page_save(path, put_plan_page, &plan);
 }

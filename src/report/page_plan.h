@@ -52,20 +52,19 @@ double plan_cost(const PlanFacts *facts, int ranks, double tokens_per_s);
 /* Cells of tables of layouts, below these columns; without a cost there is no cell. */
 #define PLAN_COLUMNS "step", "tokens/s", "memory", "MFU", "bubble"
 #define COST_COLUMN  "cost/M tokens"
-void put_plan_cells(FILE *out, const SearchResult *result);
-void put_cost_cell(FILE *out, double cost);
-void put_plan_head(FILE *out, const char *eyebrow, const PlanFacts *facts);
+void put_plan_cells(Page *page, const SearchResult *result);
+void put_cost_cell(Page *page, double cost);
+void put_plan_head(Page *page, const char *eyebrow, const PlanFacts *facts);
 /* Timeline of a step, step time by phase of several layouts, and memory by stage. */
-Status put_plan_timeline(FILE *out, const PlannedLayout *first, Figures *drawn);
+Status put_plan_timeline(Page *page, const PlannedLayout *first);
 typedef struct NamedResult {
     const char *name; /* of its place in the search; may be NULL */
     const SearchResult *result;
 } NamedResult;
-Status put_plan_phases(FILE *out, const NamedResult *results, size_t count, Figures *drawn);
-Status put_plan_memory(FILE *out, const PlanFacts *facts, const PlannedLayout *first, double available,
-                       Figures *drawn);
+Status put_plan_phases(Page *page, const NamedResult *results, size_t count);
+Status put_plan_memory(Page *page, const PlanFacts *facts, const PlannedLayout *first, double available);
 /* Speed against memory, and cost against memory. */
-Status put_plan_front(FILE *out, const PlanFacts *facts, const Search *search, Figures *drawn);
+Status put_plan_front(Page *page, const PlanFacts *facts, const Search *search);
 /* Whether no planned layout that fits is both faster and smaller. */
 bool on_front(const Search *search, const SearchResult *result);
 

@@ -29,7 +29,7 @@ static Status add_times(BarChart *chart, const SearchResult *result) {
     return OK;
 }
 
-Status put_plan_phases(FILE *out, const NamedResult *results, size_t count, Figures *drawn) {
+Status put_plan_phases(Page *page, const NamedResult *results, size_t count) {
     BarCategory phases[PHASE_COUNT];
     CLEANUP(bars_done)
     BarChart chart = {
@@ -37,13 +37,11 @@ Status put_plan_phases(FILE *out, const NamedResult *results, size_t count, Figu
     for (TimePhase phase = 0; phase < PHASE_COUNT; phase++)
         phases[phase] = (BarCategory){time_phase(phase), COLOR_PART + phase_colors[phase]};
     for (size_t i = 0; i < count; i++) TRY(add_times(&chart, results[i].result));
-    put_section(
-        out, "Step time by phase",
+    page_section(
+        page, "Step time by phase",
         "Averaged over the stages. Communication is what the device waits for; the rest of it overlaps "
         "with computation.");
-    TRY(put_bars(out, &chart, drawn));
-    fputs("</section>\n", out);
-    return OK;
+    return put_bars(page, &chart);
 }
 
 /* ---- timeline ---- */
@@ -99,7 +97,7 @@ static Status add_stage(BarChart *chart, const PlannedLayout *first, int stage, 
     return OK;
 }
 
-Status put_plan_timeline(FILE *out, const PlannedLayout *first, Figures *drawn) {
+Status put_plan_timeline(Page *page, const PlannedLayout *first) {
     CLEANUP(bars_done)
     BarChart chart = {.name = "timeline",
                       .x_label = "ms since the start of the step",
@@ -113,13 +111,11 @@ Status put_plan_timeline(FILE *out, const PlannedLayout *first, Figures *drawn) 
     for (int row = 0; row < rows; row++)
         TRY(add_stage(&chart, first, shown_stage(stages, row),
                       row + 1 == rows && rows < stages ? note : NULL));
-    put_section(out, "Timeline of a step",
-                "One rank per stage; all ranks of a stage do the same. Numbers are micro-batches; backward "
-                "includes recompute. Communication that the device waits for is drawn at the end of its "
-                "computation. Gaps are the bubble.");
-    TRY(put_bars(out, &chart, drawn));
-    fputs("</section>\n", out);
-    return OK;
+    page_section(page, "Timeline of a step",
+                 "One rank per stage; all ranks of a stage do the same. Numbers are micro-batches; backward "
+                 "includes recompute. Communication that the device waits for is drawn at the end of its "
+                 "computation. Gaps are the bubble.");
+    return put_bars(page, &chart);
 }
 
 /* ---- memory ---- */
@@ -130,8 +126,7 @@ static bool same_as_before(const Plan *plan, int stage) {
            !memcmp(&plan->stage[stage].memory, &plan->stage[stage - 1].memory, sizeof(RankMemory));
 }
 
-Status put_plan_memory(FILE *out, const PlanFacts *facts, const PlannedLayout *first, double available,
-                       Figures *drawn) {
+Status put_plan_memory(Page *page, const PlanFacts *facts, const PlannedLayout *first, double available) {
     CLEANUP(bars_done)
     BarChart chart = {.name = "memory-stages",
                       .x_label = "peak memory per rank",
@@ -153,14 +148,12 @@ Status put_plan_memory(FILE *out, const PlanFacts *facts, const PlannedLayout *f
         for (MemTag tag = 0; tag < MEM_TAGS; tag++)
             TRY(bars_add_bytes(&chart, (int)tag, (double)plan->stage[s].memory.tag[tag]));
     }
-    put_section(
-        out, "Memory per rank",
+    page_section(
+        page, "Memory per rank",
         facts->cluster->software.present
             ? "What weft needs, by category, during steps; the other figures of this page are for the "
               "program that the cluster describes. The marker is what is available."
             : "Peaks of each category during steps, which can occur at different times; the number is the "
               "peak of the total. The marker is what is available.");
-    TRY(put_bars(out, &chart, drawn));
-    fputs("</section>\n", out);
-    return OK;
+    return put_bars(page, &chart);
 }

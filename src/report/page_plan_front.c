@@ -65,7 +65,7 @@ static Status add_limit(Plot *plot, const Search *search, bool cost) {
     return plot_point(plot, search->available, high, NAN, name);
 }
 
-static Status put_one(FILE *out, const PlanFacts *facts, const Search *search, bool cost, Figures *drawn) {
+static Status put_one(Page *page, const PlanFacts *facts, const Search *search, bool cost) {
     CLEANUP(plot_done)
     Plot plot = {.kind = PLOT_POINTS,
                  .name = cost ? "cost-memory" : "speed-memory",
@@ -78,24 +78,24 @@ static Status put_one(FILE *out, const PlanFacts *facts, const Search *search, b
                  .groups = "pareto_front"};
     for (PointSet set = 0; set < SETS; set++) TRY(add_set(&plot, set, facts, search, cost));
     TRY(add_limit(&plot, search, cost));
-    return put_plot(out, &plot, cost ? "Cost and memory" : "Speed and memory",
-                    cost ? "down and left is better" : "up and left is better", drawn);
+    return put_plot(page, &plot, cost ? "Cost and memory" : "Speed and memory",
+                    cost ? "down and left is better" : "up and left is better");
 }
 
-Status put_plan_front(FILE *out, const PlanFacts *facts, const Search *search, Figures *drawn) {
+Status put_plan_front(Page *page, const PlanFacts *facts, const Search *search) {
     size_t over = 0;
     for (size_t i = 0; i < search->planned; i++) over += !search->plan[i].fits;
-    put_section(
-        out, facts->price > 0 ? "Speed, memory and cost" : "Speed and memory",
+    page_section(
+        page, facts->price > 0 ? "Speed, memory and cost" : "Speed and memory",
         "Every layout that was planned in full. On the Pareto front, a layout can be made faster only with "
         "more memory, and smaller only by being slower.");
-    fputs("<div class=\"legend\">", out);
-    put_key(out, 0, "Pareto front");
-    put_key(out, COLOR_GRAY, "other layouts that fit");
-    if (over) put_key(out, 1, "does not fit (dashed: available memory)");
-    fputs("</div>\n<div class=\"plots\">\n", out);
-    TRY(put_one(out, facts, search, false, drawn));
-    if (facts->price > 0) TRY(put_one(out, facts, search, true, drawn));
-    fputs("</div>\n</section>\n", out);
+    page_put(page, "<div class=\"legend\">");
+    put_key(page, 0, "Pareto front");
+    put_key(page, COLOR_GRAY, "other layouts that fit");
+    if (over) put_key(page, 1, "does not fit (dashed: available memory)");
+    page_put(page, "</div>\n");
+    page_group(page, "plots");
+    TRY(put_one(page, facts, search, false));
+    if (facts->price > 0) TRY(put_one(page, facts, search, true));
     return OK;
 }

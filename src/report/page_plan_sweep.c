@@ -32,28 +32,28 @@ static bool any_failures(const Sweep *sweep) {
     return false;
 }
 
-static void put_summary(FILE *out, const SweepPage *page) {
-    const Sweep *sweep = page->sweep;
+static void put_summary(Page *page, const SweepPage *plan) {
+    const Sweep *sweep = plan->sweep;
     const SweepPoint *strong = last_fit(sweep, SCALING_STRONG), *weak = last_fit(sweep, SCALING_WEAK);
     char text[FORMAT_SIZE], number[FORMAT_SIZE + 16], name[64], detail[64];
-    fputs("<section class=\"verdict\">\n<p>", out);
-    if (!strong && !weak) fputs("No layout fits at any size.", out);
+    page_verdict(page);
+    if (!strong && !weak) page_put(page, "No layout fits at any size.");
     if (strong)
-        fprintf(out, "With a fixed batch, %d devices reach %.0f%% efficiency. ", strong->ranks,
-                100 * strong->efficiency);
+        page_put(page, "With a fixed batch, %d devices reach %.0f%% efficiency. ", strong->ranks,
+                 100 * strong->efficiency);
     if (weak)
-        fprintf(out, "With a batch that grows, %d devices reach %.0f%% efficiency at %s tokens/s.",
-                weak->ranks, 100 * weak->efficiency, format_count(text, rate_of(weak)));
-    fputs("</p>\n<div class=\"tiles\">\n", out);
+        page_put(page, "With a batch that grows, %d devices reach %.0f%% efficiency at %s tokens/s.",
+                 weak->ranks, 100 * weak->efficiency, format_count(text, rate_of(weak)));
+    page_put(page, "</p>\n");
+    page_group(page, "tiles");
     for (Scaling s = 0; s < SCALING_COUNT; s++) {
         const SweepPoint *point = s == SCALING_STRONG ? strong : weak;
         if (!point) continue;
         snprintf(number, sizeof number, "%s tokens/s", format_count(text, rate_of(point)));
         snprintf(name, sizeof name, "%d devices, batch %lld", point->ranks, (long long)point->batch);
         snprintf(detail, sizeof detail, "MFU %.1f%%", 100 * point->plan.time.mfu);
-        put_tile(out, s == SCALING_STRONG ? "Strong scaling" : "Weak scaling", number, name, detail);
+        put_tile(page, s == SCALING_STRONG ? "Strong scaling" : "Weak scaling", number, name, detail);
     }
-    fputs("</div>\n</section>\n", out);
 }
 
 /* ---- plots ---- */
@@ -122,15 +122,15 @@ Status sweep_plot(const Sweep *sweep, int index, Plot *ret_plot) {
 }
 
 /* Cost of a million tokens against speed, a point per size. */
-static Status put_cost(FILE *out, const SweepPage *page, Figures *drawn) {
-    const Sweep *sweep = page->sweep;
+static Status put_cost(Page *page, const SweepPage *plan) {
+    const Sweep *sweep = plan->sweep;
     CLEANUP(plot_done)
     Plot plot = {.name = "speed-cost",
                  .x_label = "tokens/s",
                  .y_label = "cost of a million tokens",
                  .x_format = AXIS_COUNTS,
                  .from_zero = true};
-    if (!(page->facts->price > 0)) return OK;
+    if (!(plan->facts->price > 0)) return OK;
     for (Scaling s = 0; s < SCALING_COUNT; s++) {
         TRY(add_scaling(&plot, s));
         for (int i = 0; i < sweep->count; i++) {
@@ -138,69 +138,64 @@ static Status put_cost(FILE *out, const SweepPage *page, Figures *drawn) {
             char name[48];
             if (!point->fits) continue;
             snprintf(name, sizeof name, "%d devices, %s scaling", point->ranks, scaling_name(s));
-            TRY(plot_point(&plot, rate_of(point), plan_cost(page->facts, point->ranks, rate_of(point)), NAN,
+            TRY(plot_point(&plot, rate_of(point), plan_cost(plan->facts, point->ranks, rate_of(point)), NAN,
                            name));
         }
     }
-    return put_plot(out, &plot, "Speed and cost", "right and down is better", drawn);
+    return put_plot(page, &plot, "Speed and cost", "right and down is better");
 }
 
-static Status put_plots(FILE *out, const SweepPage *page, Figures *drawn) {
-    put_section(
-        out, "Scaling",
-        any_failures(page->sweep)
+static Status put_plots(Page *page, const SweepPage *plan) {
+    page_section(
+        page, "Scaling",
+        any_failures(plan->sweep)
             ? "The fastest layout at each number of devices. Throughput includes the time lost to failures."
             : "The fastest layout at each number of devices.");
-    fputs("<div class=\"plots\">\n", out);
+    page_group(page, "plots");
     for (int i = 0; i < SWEEP_PANELS; i++) {
         CLEANUP(plot_done) Plot plot = {0};
-        TRY(sweep_plot(page->sweep, i, &plot));
-        TRY(put_plot(out, &plot, panels[i].title, panels[i].detail, drawn));
+        TRY(sweep_plot(plan->sweep, i, &plot));
+        TRY(put_plot(page, &plot, panels[i].title, panels[i].detail));
     }
-    TRY(put_cost(out, page, drawn));
-    fputs("</div>\n</section>\n", out);
-    return OK;
+    return put_cost(page, plan);
 }
 
 /* ---- tables ---- */
 
-static void put_point(FILE *out, const SweepPage *page, const SweepPoint *point, bool failures) {
+static void put_point(Page *page, const SweepPage *plan, const SweepPoint *point, bool failures) {
     char grid[LAYOUT_TEXT], rest[LAYOUT_TEXT];
-    fprintf(out, "<tr><th scope=\"row\">%d device%s", point->ranks, PLURAL(point->ranks));
+    page_row(page, NULL);
+    page_put(page, "%d device%s", point->ranks, PLURAL(point->ranks));
     if (!point->fits) {
-        fputs("</th><td class=\"wide failed\" colspan=\"9\">", out);
-        put_html(out, point->why);
-        fputs("</td></tr>\n", out);
+        page_wide_cell(page, true, point->why);
         return;
     }
-    fprintf(out, "<small>%s, %s</small></th>", layout_grid(&point->plan.layout, grid),
-            layout_rest(&point->plan.layout, rest));
-    put_cell(out, "batch", "%lld", (long long)point->batch);
-    put_cell(out, "efficiency", "%.1f%%", 100 * point->efficiency);
-    put_plan_cells(out, &point->plan);
-    if (failures) put_cell(out, "goodput", "%.1f%%", 100 * point->goodput);
-    put_cost_cell(out, plan_cost(page->facts, point->ranks, rate_of(point)));
-    fputs("</tr>\n", out);
+    page_put(page, "<small>%s, %s</small>", layout_grid(&point->plan.layout, grid),
+             layout_rest(&point->plan.layout, rest));
+    page_cell(page, "%lld", (long long)point->batch);
+    page_cell(page, "%.1f%%", 100 * point->efficiency);
+    put_plan_cells(page, &point->plan);
+    if (failures) page_cell(page, "%.1f%%", 100 * point->goodput);
+    put_cost_cell(page, plan_cost(plan->facts, point->ranks, rate_of(point)));
 }
 
-static void put_points(FILE *out, const SweepPage *page, Scaling scaling) {
-    bool failures = any_failures(page->sweep);
-    put_section(out, scaling == SCALING_WEAK ? "Weak scaling" : "Strong scaling", leads[scaling]);
-    put_table_open(out, NULL, "size and layout", "batch", "efficiency", PLAN_COLUMNS,
-                   failures ? "goodput" : "", page->facts->price > 0 ? COST_COLUMN : "", NULL);
-    for (int i = 0; i < page->sweep->count; i++)
-        put_point(out, page, &page->sweep->point[scaling][i], failures);
-    put_table_close(out);
-    fputs("</section>\n", out);
+static void put_points(Page *page, const SweepPage *plan, Scaling scaling) {
+    bool failures = any_failures(plan->sweep);
+    page_section(page, scaling == SCALING_WEAK ? "Weak scaling" : "Strong scaling", leads[scaling]);
+    page_table(page, NULL, "size and layout", "batch", "efficiency", PLAN_COLUMNS, failures ? "goodput" : "",
+               plan->facts->price > 0 ? COST_COLUMN : "", NULL);
+    for (int i = 0; i < plan->sweep->count; i++)
+        put_point(page, plan, &plan->sweep->point[scaling][i], failures);
+    page_table_end(page);
 }
 
-static Status put_sweep_page(FILE *out, const void *data, Figures *drawn) {
-    const SweepPage *page = data;
-    put_plan_head(out, "Scaling sweep", page->facts);
-    put_summary(out, page);
-    TRY(put_plots(out, page, drawn));
-    for (Scaling s = 0; s < SCALING_COUNT; s++) put_points(out, page, s);
-    page_end(out, drawn);
+static Status put_sweep_page(Page *page, const void *data) {
+    const SweepPage *plan = data;
+    put_plan_head(page, "Scaling sweep", plan->facts);
+    put_summary(page, plan);
+    TRY(put_plots(page, plan));
+    for (Scaling s = 0; s < SCALING_COUNT; s++) put_points(page, plan, s);
+    page_end(page);
     return OK;
 }
 

@@ -24,10 +24,8 @@ static size_t find_columns(const Results *results, size_t ret_figures[FIGURES]) 
     return count;
 }
 
-static void put_text(FILE *out, const char *prefix, const char *text) {
-    if (!text) return;
-    fputs(prefix, out);
-    put_html(out, text);
+static void put_text(Page *page, const char *prefix, const char *text) {
+    if (text) page_put(page, "%s%s", prefix, text);
 }
 
 /* The cluster of the run's prediction. */
@@ -38,30 +36,27 @@ static const char *cluster_of(const Run *run) {
 
 /* ---- table ---- */
 
-/* `rows`: of the run, if this is its first; else 0. */
-static void put_source_row(FILE *out, const Results *results, const Run *run, FigureSource source, int rows) {
+static void put_source_row(Page *page, const Results *results, const Run *run, FigureSource source,
+                           bool first) {
     char text[FORMAT_SIZE], percent[FORMAT_SIZE];
     size_t column[FIGURES], columns = find_columns(results, column);
-    fprintf(out, "<tr%s><th scope=\"row\">", rows ? "" : " class=\"more\"");
-    if (rows) put_html(out, run->name);
-    fprintf(out, "<small>%s", source_name(source));
-    if (source == SOURCE_PUBLISHED) put_text(out, ", ", published_text(results, run, "hardware"));
-    if (source == SOURCE_PREDICTED) put_text(out, ", ", cluster_of(run));
-    if (source == SOURCE_PREDICTED) put_text(out, ", ", run_program(run));
-    fputs("</small></th>", out);
+    page_row(page, first ? NULL : "more");
+    page_put(page, "%s<small>%s", first ? run->name : "", source_name(source));
+    if (source == SOURCE_PUBLISHED) put_text(page, ", ", published_text(results, run, "hardware"));
+    if (source == SOURCE_PREDICTED) put_text(page, ", ", cluster_of(run));
+    if (source == SOURCE_PREDICTED) put_text(page, ", ", run_program(run));
+    page_put(page, "</small>");
     bool failed = source == SOURCE_PUBLISHED ? published_lacks_memory(run) : !run_has_source(run, source);
-    if (failed)
-        fprintf(out, "<td class=\"wide failed\" colspan=\"%zu\">%s</td>", columns ? columns : 1,
-                source == SOURCE_PUBLISHED ? "out of memory" : run_outcome(run));
+    if (failed) page_wide_cell(page, true, source == SOURCE_PUBLISHED ? "out of memory" : run_outcome(run));
     for (size_t i = 0; i < columns && !failed; i++) {
         size_t f = column[i];
         double difference = run_from_published(run, source, f);
-        fprintf(out, "<td data-label=\"%s\">%s", figures[f].heading,
-                figure_text(text, figures[f].unit, run_source_figure(run, source, f)));
-        if (isfinite(difference)) fprintf(out, "<small>%s</small>", percent_text(percent, difference, true));
-        fputs("</td>", out);
+        page_cell_open(page, NULL);
+        page_put(page, "%s", figure_text(text, figures[f].unit, run_source_figure(run, source, f)));
+        if (isfinite(difference))
+            page_put(page, "<small>%s</small>", percent_text(percent, difference, true));
+        page_put(page, "</td>");
     }
-    fputs("</tr>\n", out);
 }
 
 /* The sources that a run is shown with: published, and what we have. A run that failed without figures shows
@@ -73,21 +68,22 @@ static bool is_shown(const Run *run, FigureSource source) {
            (source == own && run->state == RUN_FAILED);
 }
 
-static void put_rows(FILE *out, const Results *results, const Run *run) {
+static void put_rows(Page *page, const Results *results, const Run *run) {
     bool first = true;
     for (FigureSource source = 0; source < SOURCES; source++) {
         if (!is_shown(run, source)) continue;
-        put_source_row(out, results, run, source, first);
+        put_source_row(page, results, run, source, first);
         first = false;
     }
 }
 
-static void put_figures(FILE *out, const Results *results) {
+static void put_figures(Page *page, const Results *results) {
     size_t column[FIGURES], columns = find_columns(results, column);
-    put_figure_table(out, "sources", column, columns);
-    for (size_t i = 0; i < results->count; i++)
-        if (results->runs[i].published) put_rows(out, results, &results->runs[i]);
-    put_table_close(out);
+    page_figure_table(page, "sources", column, columns);
+    results_foreach(results, run) {
+        if (run->published) put_rows(page, results, run);
+    }
+    page_table_end(page);
 }
 
 /* ---- bars ---- */
@@ -112,7 +108,7 @@ static double longest_of(const Run *run, size_t figure) {
 }
 
 /* Bars of models of different sizes differ by orders of magnitude, so each run then has its own scale. */
-static Status put_source_bars(FILE *out, const Results *results) {
+static Status put_source_bars(Page *page, const Results *results) {
     static const int colors[SOURCES] = {7, 5, 4, 0};
     BarCategory sources[SOURCES];
     CLEANUP(bars_done) BarChart chart = {.categories = sources, .legend = SOURCES};
@@ -121,8 +117,8 @@ static Status put_source_bars(FILE *out, const Results *results) {
     if (!find_main(results, &figure)) return OK;
     for (FigureSource source = 0; source < SOURCES; source++)
         sources[source] = (BarCategory){source_name(source), colors[source]};
-    for (size_t i = 0; i < results->count; i++) {
-        double own = longest_of(&results->runs[i], figure);
+    results_foreach(results, run) {
+        double own = longest_of(run, figure);
         longest = fmax(longest, own);
         if (own > 0) shortest = fmin(shortest, own);
     }
@@ -142,52 +138,49 @@ static Status put_source_bars(FILE *out, const Results *results) {
             name = "";
         }
     }
-    fprintf(out, "<h3>%s%s</h3>\n", figures[figure].heading,
-            each ? ", relative to the run's largest value" : "");
-    return put_bars(out, &chart, &(Figures){0});
+    page_put(page, "<h3>%s%s</h3>\n", figures[figure].heading,
+             each ? ", relative to the run's largest value" : "");
+    return put_bars(page, &chart);
 }
 
 /* ---- findings ---- */
 
-static Status put_findings(FILE *out, const Results *results) {
+static Status put_findings(Page *page, const Results *results) {
     static const char *const classes[] = {"", " holds", " failed"};
     CLEANUP(mem_freep) char *text = NULL;
     const json_t *claim;
     size_t i;
     TRY(findings_text(results, &text));
     if (!*text) return OK;
-    fprintf(out, "<h3>Findings</h3>\n<p>%s</p>\n<ul class=\"findings\">\n", text);
+    page_put(page, "<h3>Findings</h3>\n<p>%s</p>\n<ul class=\"findings\">\n", text);
     json_array_foreach(study_claims(results), i, claim) {
         CLEANUP(mem_freep) char *detail = NULL;
         Verdict verdict;
         TRY(claim_judge(results, claim, &verdict, &detail));
-        fprintf(out, "<li><span class=\"badge%s\">%s</span>", classes[verdict], verdict_name(verdict));
-        put_html(out, json_string_at(claim, "text"));
-        fputs("<small>", out);
-        put_html(out, detail);
-        fputs("</small></li>\n", out);
+        page_put(page, "<li><span class=\"badge%s\">%s</span>%s<small>%s</small></li>\n", classes[verdict],
+                 verdict_name(verdict), json_string_at(claim, "text"), detail);
     }
-    fputs("</ul>\n", out);
+    page_put(page, "</ul>\n");
     return OK;
 }
 
-Status put_study(FILE *out, const Results *results) {
+Status put_study(Page *page, const Results *results) {
     const char *note = published_text(results, NULL, "note");
     bool figures_shown = results_published(results);
     if (!figures_shown && !json_array_size(study_claims(results))) return OK;
-    fputs("<section>\n<h2>The study</h2>\n<p class=\"lead\">", out);
-    put_text(out, "", published_text(results, NULL, "title"));
-    put_text(out, ", on ", published_text(results, NULL, "hardware"));
-    put_text(out, ". Source: ", published_text(results, NULL, "source"));
-    fputs(figures_shown ? ". Below each value of ours: its difference from the published one.</p>\n"
-                        : ". These runs have another size, so only its conclusions are compared.</p>\n",
-          out);
+    page_section(page, "The study", NULL);
+    page_put(page, "<p class=\"lead\">");
+    put_text(page, "", published_text(results, NULL, "title"));
+    put_text(page, ", on ", published_text(results, NULL, "hardware"));
+    put_text(page, ". Source: ", published_text(results, NULL, "source"));
+    page_put(page, figures_shown
+                       ? ". Below each value of ours: its difference from the published one.</p>\n"
+                       : ". These runs have another size, so only its conclusions are compared.</p>\n");
     if (figures_shown) {
-        put_figures(out, results);
-        TRY(put_source_bars(out, results));
+        put_figures(page, results);
+        TRY(put_source_bars(page, results));
     }
-    TRY(put_findings(out, results));
-    if (note) put_note(out, NULL, note);
-    fputs("</section>\n", out);
+    TRY(put_findings(page, results));
+    if (note) put_note(page, NULL, note);
     return OK;
 }

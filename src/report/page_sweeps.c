@@ -96,7 +96,7 @@ static Plot batch_plot(FigureId figure) {
 }
 
 /* Throughput or, if too many runs were disturbed, only memory. */
-static Status put_batches(FILE *out, const Results *results, Figures *drawn) {
+static Status put_batches(Page *page, const Results *results) {
     CLEANUP(plot_done) Plot speed = batch_plot(FIGURE_TOKENS);
     CLEANUP(plot_done) Plot memory = batch_plot(FIGURE_PEAK);
     TRY(find_by_batch(results, FIGURE_TOKENS, &speed));
@@ -110,12 +110,10 @@ static Status put_batches(FILE *out, const Results *results, Figures *drawn) {
             snprintf(lead + used, sizeof lead - used,
                      " Gray points: %s took the cores, so the throughput is unreliable.",
                      results_takers(results, false));
-    put_section(out, "By batch size", lead);
-    fputs("<div class=\"plots\">\n", out);
-    TRY(put_plot(out, &speed, "Throughput", rate_detail(results), drawn));
-    TRY(put_plot(out, &memory, "Peak memory", "highest of all ranks", drawn));
-    fputs("</div>\n</section>\n", out);
-    return OK;
+    page_section(page, "By batch size", lead);
+    page_group(page, "plots");
+    TRY(put_plot(page, &speed, "Throughput", rate_detail(results)));
+    return put_plot(page, &memory, "Peak memory", "highest of all ranks");
 }
 
 /* ---- by number of ranks ---- */
@@ -205,7 +203,7 @@ static void label_strategy(const Results *results, const Run *run, char *buffer)
 }
 
 /* One curve per strategy, from the run with the fewest ranks. */
-static Status put_by_ranks(FILE *out, const Results *results, Figures *drawn) {
+static Status put_by_ranks(Page *page, const Results *results) {
     CLEANUP(plot_done)
     Plot plot = {.name = "scaling",
                  .x_label = "ranks",
@@ -223,14 +221,13 @@ static Status put_by_ranks(FILE *out, const Results *results, Figures *drawn) {
         TRY(plot_series(&plot, look));
         TRY(add_ranks(&plot, results, i));
     }
-    return put_plot(out, &plot, "Throughput per rank",
+    return put_plot(page, &plot, "Throughput per rank",
                     results_spread(results, FIGURE_TOKENS)
                         ? "relative to the run with the fewest ranks; whiskers: 95% confidence interval"
-                        : "relative to the run with the fewest ranks",
-                    drawn);
+                        : "relative to the run with the fewest ranks");
 }
 
-static Status put_scaling(FILE *out, const Results *results, Figures *drawn) {
+static Status put_scaling(Page *page, const Results *results) {
     CLEANUP(bars_done) BarChart shares = {.categories = sources, .least = 1};
     bool any = false;
     double efficiency;
@@ -240,20 +237,20 @@ static Status put_scaling(FILE *out, const Results *results, Figures *drawn) {
     }
     if (!any) return OK;
     TRY(find_shares(results, &shares));
-    put_section(
-        out, "Scaling efficiency",
+    page_section(
+        page, "Scaling efficiency",
         "Tokens/s per rank, relative to the run with the fewest ranks and the same global batch size or, "
         "failing that, the same batch size per rank.");
-    fputs("<div class=\"plots\">\n<div>\n", out);
-    TRY(put_bars(out, &shares, drawn));
-    fputs("</div>\n", out);
-    TRY(put_by_ranks(out, results, drawn));
-    fputs("</div>\n", out);
+    page_group(page, "plots");
+    page_put(page, "<div>\n");
+    TRY(put_bars(page, &shares));
+    page_put(page, "</div>\n");
+    TRY(put_by_ranks(page, results));
+    page_group_end(page);
     if (results_differ(results, run_threads))
-        fputs("<p class=\"note\">Ranks on the same host share its cores, so runs with more ranks have fewer "
-              "threads per rank.</p>\n",
-              out);
-    fputs("</section>\n", out);
+        put_note(
+            page, NULL,
+            "Ranks on the same host share its cores, so runs with more ranks have fewer threads per rank.");
     return OK;
 }
 
@@ -273,7 +270,7 @@ static bool has_work(const Run *run) {
     return run->state == RUN_FINISHED && isfinite(work_of(run));
 }
 
-static Status put_by_size(FILE *out, const Results *results, bool mfu, Figures *drawn) {
+static Status put_by_size(Page *page, const Results *results, bool mfu) {
     CLEANUP(plot_done)
     Plot plot = {.kind = PLOT_POINTS,
                  .name = mfu ? "mfu-size" : "work-size",
@@ -296,31 +293,29 @@ static Status put_by_size(FILE *out, const Results *results, bool mfu, Figures *
                                         .color = sources[published].color}));
         TRY(plot_point(&plot, run_params(run), y, NAN, NULL));
     }
-    return put_plot(out, &plot, mfu ? "MFU" : "Parameters × samples/s",
-                    mfu ? "model FLOPs utilization" : "per rank", drawn);
+    return put_plot(page, &plot, mfu ? "MFU" : "Parameters × samples/s",
+                    mfu ? "model FLOPs utilization" : "per rank");
 }
 
-static Status put_sizes(FILE *out, const Results *results, Figures *drawn) {
+static Status put_sizes(Page *page, const Results *results) {
     size_t known = 0;
     for (size_t i = 0; i < results->count; i++) known += has_work(&results->runs[i]);
     if (known < 2 || !results_differ(results, run_params)) return OK;
-    put_section(
-        out, "By model size",
+    page_section(
+        page, "By model size",
         "Each point is a run. A flat line means that larger models train as efficiently as small ones.");
     if (figure_is_published(results, FIGURE_SAMPLES)) {
-        fputs("<div class=\"legend\">", out);
-        for (size_t i = 0; i < 2; i++) put_key(out, sources[i].color, sources[i].name);
-        fputs("</div>\n", out);
+        page_put(page, "<div class=\"legend\">");
+        for (size_t i = 0; i < 2; i++) put_key(page, sources[i].color, sources[i].name);
+        page_put(page, "</div>\n");
     }
-    fputs("<div class=\"plots\">\n", out);
-    TRY(put_by_size(out, results, false, drawn));
-    TRY(put_by_size(out, results, true, drawn));
-    fputs("</div>\n</section>\n", out);
-    return OK;
+    page_group(page, "plots");
+    TRY(put_by_size(page, results, false));
+    return put_by_size(page, results, true);
 }
 
-Status put_sweeps(FILE *out, const Results *results, Figures *drawn) {
-    TRY(put_batches(out, results, drawn));
-    TRY(put_scaling(out, results, drawn));
-    return put_sizes(out, results, drawn);
+Status put_sweeps(Page *page, const Results *results) {
+    TRY(put_batches(page, results));
+    TRY(put_scaling(page, results));
+    return put_sizes(page, results);
 }

@@ -37,80 +37,68 @@ static bool is_best(const Results *results, const Run *run, FigureId figure) {
     return beats;
 }
 
-static void put_badges(FILE *out, const Results *results, const Run *run) {
-    bool finished = run->state == RUN_FINISHED;
+static void put_badges(Page *page, const Results *results, const Run *run) {
+    bool finished = run->state == RUN_FINISHED, contended = run_contended(run);
     if (run == run_base(results, run) && kind_size(results, run) > 1 && finished)
-        fprintf(out, "<span class=\"badge\">baseline%s</span>", run_contended(run) ? " (memory, loss)" : "");
-    if (run_predicted(run)) fputs("<span class=\"badge predicted\">predicted</span>", out);
-    if (finished && run_contended(run)) fputs("<span class=\"badge failed\">CPU contention</span>", out);
+        page_put(page, "<span class=\"badge\">baseline%s</span>", contended ? " (memory, loss)" : "");
+    if (run_predicted(run)) page_put(page, "<span class=\"badge predicted\">predicted</span>");
+    if (finished && contended) page_put(page, "<span class=\"badge failed\">CPU contention</span>");
     if (!finished)
-        fprintf(out, "<span class=\"badge%s\">%s%s</span>", run->state == RUN_FAILED ? " failed" : "",
-                run_outcome(run), run_shows(run) ? ", partial" : "");
+        page_put(page, "<span class=\"badge%s\">%s%s</span>", run->state == RUN_FAILED ? " failed" : "",
+                 run_outcome(run), run_shows(run) ? ", partial" : "");
 }
 
 /* The layout and the other properties in which the runs differ. */
-static void put_layout(FILE *out, const Results *results, const Run *run) {
+static void put_layout(Page *page, const Results *results, const Run *run) {
     char layout[LAYOUT_SIZE], number[FORMAT_SIZE];
-    fputs("<small>", out);
-    put_badges(out, results, run);
-    put_html(out, run_layout(run, layout));
+    const char *precision = results_share(results, "precision") ? NULL : run_text(run, "precision");
+    page_put(page, "<small>");
+    put_badges(page, results, run);
+    page_put(page, "%s", run_layout(run, layout));
     if (results_differ(results, run_params) && isfinite(run_params(run)))
-        fprintf(out, ", %s parameters", format_count(number, run_params(run)));
+        page_put(page, ", %s parameters", format_count(number, run_params(run)));
     if (results_differ(results, run_batch) && isfinite(run_batch(run)))
-        fprintf(out, ", batch size %.0f", run_batch(run));
-    if (!results_share(results, "precision") && run_text(run, "precision")) {
-        fputs(", ", out);
-        put_html(out, run_text(run, "precision"));
-    }
-    if (run_predicted(run)) {
-        fputs(", for ", out);
-        put_html(out, run_predicted(run));
-    }
-    fputs("</small>", out);
+        page_put(page, ", batch size %.0f", run_batch(run));
+    if (precision) page_put(page, ", %s", precision);
+    if (run_predicted(run)) page_put(page, ", for %s", run_predicted(run));
+    page_put(page, "</small>");
 }
 
-static void put_row(FILE *out, const Results *results, const Run *run, const Columns *columns) {
+static void put_row(Page *page, const Results *results, const Run *run, const Columns *columns) {
     static const char *const classes[] = {"", "same", "better", "worse"}; /* by Change */
     char text[CELL_SIZE], spread[FORMAT_SIZE];
-    bool partial = run->state != RUN_FINISHED;
-    fprintf(out, "<tr%s><th scope=\"row\">", partial && run_shows(run) ? " class=\"partial\"" : "");
-    put_html(out, run->name);
-    put_layout(out, results, run);
-    fputs("</th>", out);
-    if (!run_shows(run)) {
-        fprintf(out, "<td class=\"wide%s\" colspan=\"%zu\">", run->state == RUN_FAILED ? " failed" : "",
-                columns->count ? columns->count : 1);
-        put_html(out, run->error ? run->error : run_state_name(run->state));
-        fputs("</td></tr>\n", out);
-        return;
-    }
-    for (size_t i = 0; i < columns->count; i++) {
+    bool shows = run_shows(run);
+    page_row(page, run->state != RUN_FINISHED && shows ? "partial" : NULL);
+    page_put(page, "%s", run->name);
+    put_layout(page, results, run);
+    if (!shows)
+        page_wide_cell(page, run->state == RUN_FAILED, run->error ? run->error : run_state_name(run->state));
+    for (size_t i = 0; i < columns->count && shows; i++) {
         size_t f = columns->shown[i];
-        fprintf(out, "<td data-label=\"%s\"%s>%s", figures[f].heading,
-                is_best(results, run, (FigureId)f) ? " class=\"best\"" : "",
-                run_figure_text(text, run, f, true));
-        if (*spread_text(spread, run, f, true)) fprintf(out, "<small class=\"spread\">%s</small>", spread);
+        page_cell_open(page, is_best(results, run, (FigureId)f) ? "best" : NULL);
+        page_put(page, "%s", run_figure_text(text, run, f, true));
+        if (*spread_text(spread, run, f, true)) page_put(page, "<small class=\"spread\">%s</small>", spread);
         Change change = change_text(text, run, f, true);
-        if (change) fprintf(out, "<small class=\"%s\">%s</small>", classes[change], text);
-        fputs("</td>", out);
+        if (change) page_put(page, "<small class=\"%s\">%s</small>", classes[change], text);
+        page_put(page, "</td>");
     }
-    fputs("</tr>\n", out);
 }
 
-static void put_remarks(FILE *out, const Results *results) {
+static void put_remarks(Page *page, const Results *results) {
     results_foreach(results, run) {
-        if (run->error && run_shows(run)) put_note(out, run->name, run->error);
+        if (run->error && run_shows(run)) put_note(page, run->name, run->error);
     }
 }
 
 static bool any_partial(const Results *results) {
-    for (size_t i = 0; i < results->count; i++)
-        if (results->runs[i].state != RUN_FINISHED && run_shows(&results->runs[i])) return true;
+    results_foreach(results, run) {
+        if (run->state != RUN_FINISHED && run_shows(run)) return true;
+    }
     return false;
 }
 
 /* Explains the columns that the table has; others are known to everyone. */
-static void put_legend(FILE *out, const Columns *columns) {
+static void put_legend(Page *page, const Columns *columns) {
     static const char *const texts[FIGURES] = {
         [FIGURE_VAL_MEAN] = "Mean val.: mean of all validation losses.",
         [FIGURE_BUSY] = "Busy: share of the step time that ranks spend computing.",
@@ -135,18 +123,19 @@ static void put_legend(FILE *out, const Columns *columns) {
         for (size_t i = 0; i < columns->count; i++) used |= columns->shown[i] == f;
         for (size_t i = 0; i < columns->equal_count; i++) used |= columns->equal[i] == f;
         if (!used || !texts[f]) continue;
-        fprintf(out, "%s%s", any ? " " : "<p class=\"note\">", texts[f]);
+        page_put(page, any ? " " : "<p class=\"note\">");
+        page_put(page, "%s", texts[f]);
         any = true;
     }
-    if (any) fputs("</p>\n", out);
+    if (any) page_put(page, "</p>\n");
 }
 
-Status put_table(FILE *out, const Results *results) {
+Status put_table(Page *page, const Results *results) {
     Columns columns = results_own_columns(results);
     CLEANUP(mem_freep) char *note = NULL, *trust = NULL;
     TRY(columns_note(results, &columns, &note));
-    put_section(
-        out, "Results",
+    page_section(
+        page, "Results",
         results->count < 2 ? NULL
         : results_spread(results, FIGURE_TOKENS)
             ? "Below each value: its spread (±) and its difference from the baseline (▲ higher, ▼ lower; "
@@ -154,20 +143,15 @@ Status put_table(FILE *out, const Results *results) {
               "smaller than the spread). Bold: the best value, and those that tie with it."
             : "Below each value: its difference from the baseline (▲ higher, ▼ lower). Bold: the best value, "
               "and those that tie with it.");
-    if (*note) {
-        fputs("<p class=\"lead\">", out);
-        put_html(out, note);
-        fputs("</p>\n", out);
-    }
-    put_figure_table(out, columns.count > WIDE_TABLE ? "wide" : NULL, columns.shown, columns.count);
-    for (size_t i = 0; i < results->count; i++) put_row(out, results, &results->runs[i], &columns);
-    put_table_close(out);
-    put_remarks(out, results);
+    if (*note) page_put(page, "<p class=\"lead\">%s</p>\n", note);
+    page_figure_table(page, columns.count > WIDE_TABLE ? "wide" : NULL, columns.shown, columns.count);
+    results_foreach(results, run) put_row(page, results, run, &columns);
+    page_table_end(page);
+    put_remarks(page, results);
     TRY(spread_note(results, &trust));
-    if (*trust) put_note(out, NULL, trust);
+    if (*trust) put_note(page, NULL, trust);
     if (any_partial(results))
-        put_note(out, NULL, "Runs that have not finished show partial results and are not compared.");
-    put_legend(out, &columns);
-    fputs("</section>\n", out);
+        put_note(page, NULL, "Runs that have not finished show partial results and are not compared.");
+    put_legend(page, &columns);
     return OK;
 }

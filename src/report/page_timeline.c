@@ -121,38 +121,31 @@ static Status add_step(BarChart *chart, const Run *run, const Step *step) {
     return OK;
 }
 
+static bool is_predicted(const Run *run) {
+    return run_predicted(run) != NULL;
+}
+
 /* Predicted runs are worth a timeline only if one of them has pipeline stages; measured runs always are. */
-static bool worth_showing(const Results *results) {
+static bool is_worth_showing(const Run *run) {
+    return !is_predicted(run) || json_number_at(run->summary.layout, "pp") > 1;
+}
+
+/* Names the runs whose traces have no step. */
+static Status add_steps(BarChart *chart, TextList *empty, const Results *results) {
     results_foreach(results, run) {
-        if (!run_predicted(run) || json_number_at(run->summary.layout, "pp") > 1) return true;
-    }
-    return false;
-}
-
-static bool any_predicted(const Results *results) {
-    for (size_t i = 0; i < results->count; i++)
-        if (run_predicted(&results->runs[i])) return true;
-    return false;
-}
-
-static Status add_steps(BarChart *chart, FILE *notes, const Results *results) {
-    for (size_t i = 0; i < results->count; i++) {
         CLEANUP(json_decrefp) json_t *trace = NULL;
         /* Errors are reported by run_look and shown below the table. */
-        CLEANUP(status_freep) Status damaged = run_trace(&results->runs[i], &trace);
+        CLEANUP(status_freep) Status damaged = run_trace(run, &trace);
+        const char *name = run->name;
         Step step;
         if (!trace) continue;
-        if (find_step(trace, &step))
-            TRY(add_step(chart, &results->runs[i], &step));
-        else
-            put_note(notes, results->runs[i].name, "trace.json: no complete step");
+        TRY(find_step(trace, &step) ? add_step(chart, run, &step) : texts_keep(empty, &name));
     }
     return OK;
 }
 
-Status put_timelines(FILE *out, const Results *results, Figures *drawn) {
-    CLEANUP(text_done) Text notes = {0};
-    CLEANUP(mem_freep) char *text = NULL;
+Status put_timelines(Page *page, const Results *results) {
+    CLEANUP(texts_done) TextList empty = {0};
     CLEANUP(bars_done)
     BarChart chart = {.name = "timeline",
                       .x_label = "ms since the start of the step",
@@ -160,20 +153,20 @@ Status put_timelines(FILE *out, const Results *results, Figures *drawn) {
                       .gaps = "idle",
                       .categories = span_parts,
                       .legend = SPAN_PARTS};
-    if (!worth_showing(results)) return OK;
-    TRY(text_open(&notes));
-    TRY(add_steps(&chart, notes.out, results));
-    TRY(text_take(&notes, &text, NULL));
+    if (!results_count(results, is_worth_showing)) return OK;
+    TRY(add_steps(&chart, &empty, results));
     if (chart.row_count)
-        put_section(
-            out, "Timeline of a step",
-            any_predicted(results)
+        page_section(
+            page, "Timeline of a step",
+            results_count(results, is_predicted)
                 ? "One step of each run, from its trace.json. Predicted runs show one rank per stage. "
                   "Numbers are micro-batches; gaps are idle time."
                 : "One step of each run, from its trace.json. Numbers are micro-batches; gaps are idle "
                   "time.");
-    if (chart.row_count) TRY(put_bars(out, &chart, drawn));
-    if (text) fputs(text, out);
-    if (chart.row_count) fputs("</section>\n", out);
+    if (chart.row_count)
+        TRY(put_bars(page, &chart));
+    else
+        page_section_end(page);
+    for (size_t i = 0; i < empty.count; i++) put_note(page, empty.texts[i], "trace.json: no complete step");
     return OK;
 }

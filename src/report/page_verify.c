@@ -70,127 +70,114 @@ const char *verify_ranks(const json_t *failure, char text[VERIFY_TEXT]) {
 
 /* ---- the page ---- */
 
-/* `tag`: with its class, "td class=\"wide\"". */
-static void put_text_cell(FILE *out, const char *tag, const char *text) {
-    fprintf(out, "<%s>", tag);
-    put_html(out, text);
-    fprintf(out, "</%.2s>", tag);
+static void put_text_cell(Page *page, const char *text) {
+    page_cell_open(page, "wide");
+    page_put(page, "%s</td>", text);
 }
 
-#define NAME_CELL "th scope=\"row\""
-#define TEXT_CELL "td class=\"wide\""
-
-/* A row of texts, which end with NULL; the first names it. */
-static void put_text_row(FILE *out, const char *const *texts) {
-    fputs("<tr>", out);
-    for (const char *const *text = texts; *text; text++)
-        put_text_cell(out, text == texts ? NAME_CELL : TEXT_CELL, *text);
-    fputs("</tr>\n", out);
+/* A row that begins with its name. */
+static void begin_row(Page *page, const char *name) {
+    page_row(page, NULL);
+    page_put(page, "%s", name);
 }
 
-static void put_number(FILE *out, const json_t *row, const char *key) {
-    char text[64] = "";
+static void put_number(Page *page, const json_t *row, const char *key) {
     const json_t *value = json_object_get(row, key);
     double limit = json_number_or(json_object_get(row, "limits"), key, 0);
-    if (value && !json_is_number(value)) snprintf(text, sizeof text, "not finite");
-    if (json_is_number(value)) snprintf(text, sizeof text, "%.1e of %.0e", json_number_value(value), limit);
-    fprintf(out, "<td>%s</td>", text);
+    if (json_is_number(value))
+        page_cell(page, "%.1e of %.0e", json_number_value(value), limit);
+    else
+        page_cell(page, "%s", value ? "not finite" : "");
 }
 
-static void put_checks(FILE *out, const json_t *checks) {
+static void put_checks(Page *page, const json_t *checks) {
     size_t i;
     json_t *row;
-    put_section(out, "Checks",
-                "Each with the largest relative difference that occurred, and its limit: of a weight, what "
-                "rounding errors of gradients do not explain.");
-    put_table_open(out, NULL, "check", "<precision", "cases", "failed", "loss", "gradient", "optimizer state",
-                   "weight", NULL);
+    page_section(page, "Checks",
+                 "Each with the largest relative difference that occurred, and its limit: of a weight, what "
+                 "rounding errors of gradients do not explain.");
+    page_table(page, NULL, "check", "<precision", "cases", "failed", "loss", "gradient", "optimizer state",
+               "weight", NULL);
     json_array_foreach(checks, i, row) {
         long long failed = json_int_at(row, "failed");
-        fputs("<tr>", out);
-        put_text_cell(out, NAME_CELL, json_string_at(row, "check"));
-        put_text_cell(out, TEXT_CELL, json_string_at(row, "precision"));
-        fprintf(out, "<td>%lld</td><td%s>%lld</td>", (long long)json_int_at(row, "cases"),
-                failed ? " class=\"failed\"" : "", failed);
-        put_number(out, row, "loss");
-        put_number(out, row, "gradient");
-        put_number(out, row, "optimizer_state");
-        put_number(out, row, "weight");
-        fputs("</tr>\n", out);
+        begin_row(page, json_string_at(row, "check"));
+        put_text_cell(page, json_string_at(row, "precision"));
+        page_cell(page, "%lld", (long long)json_int_at(row, "cases"));
+        page_cell_open(page, failed ? "failed" : NULL);
+        page_put(page, "%lld</td>", failed);
+        put_number(page, row, "loss");
+        put_number(page, row, "gradient");
+        put_number(page, row, "optimizer_state");
+        put_number(page, row, "weight");
     }
-    put_table_close(out);
-    fputs("</section>\n", out);
+    page_table_end(page);
 }
 
-static void put_failures(FILE *out, const json_t *failures) {
+static void put_failures(Page *page, const json_t *failures) {
     size_t i;
     json_t *failure;
     if (!json_array_size(failures)) return;
-    put_section(out, "Failures", "The first step with a difference, and the ranks on which it was found.");
-    put_table_open(out, NULL, "layout", "<difference", "<ranks", "<smallest layout", NULL);
+    page_section(page, "Failures", "The first step with a difference, and the ranks on which it was found.");
+    page_table(page, NULL, "layout", "<difference", "<ranks", "<smallest layout", NULL);
     json_array_foreach(failures, i, failure) {
-        char text[VERIFY_TEXT], what[VERIFY_TEXT + 16];
-        snprintf(what, sizeof what, "%s: %s", json_string_at(failure, "check"), verify_what(failure, text));
-        put_text_row(out,
-                     (const char *[]){json_string_at(failure, "layout"), what, verify_ranks(failure, text),
-                                      json_string_or(failure, "smallest", ""), NULL});
+        char text[VERIFY_TEXT];
+        begin_row(page, json_string_at(failure, "layout"));
+        page_cell_open(page, "wide");
+        page_put(page, "%s: %s</td>", json_string_at(failure, "check"), verify_what(failure, text));
+        put_text_cell(page, verify_ranks(failure, text));
+        put_text_cell(page, json_string_or(failure, "smallest", ""));
     }
-    put_table_close(out);
-    fputs("</section>\n", out);
+    page_table_end(page);
 }
 
-static void put_link(FILE *out, const char *name, const json_t *link) {
+static void put_link(Page *page, const char *name, const json_t *link) {
     char rate[FORMAT_SIZE];
     if (!json_is_object(link)) return;
-    fputs("<tr>", out);
-    put_text_cell(out, NAME_CELL, name);
-    fprintf(out, "<td>%.1f us</td><td>%s</td></tr>\n", json_number_at(link, "latency_us"),
-            format_rate(rate, 1e6 * json_number_at(link, "mbytes_per_s")));
+    begin_row(page, name);
+    page_cell(page, "%.1f us", json_number_at(link, "latency_us"));
+    page_cell(page, "%s", format_rate(rate, 1e6 * json_number_at(link, "mbytes_per_s")));
 }
 
-static void put_links(FILE *out, const json_t *links) {
+static void put_links(Page *page, const json_t *links) {
     const json_t *within = json_object_get(links, "within"), *between = json_object_get(links, "between");
     if (!json_is_object(within) && !json_is_object(between)) return;
-    put_section(out, "Links", "The slowest of each kind: latency of a message, and rate per direction.");
-    put_table_open(out, NULL, "between ranks", "latency", "rate", NULL);
-    put_link(out, "of one node", within);
-    put_link(out, "of different nodes", between);
-    put_table_close(out);
-    fputs("</section>\n", out);
+    page_section(page, "Links", "The slowest of each kind: latency of a message, and rate per direction.");
+    page_table(page, NULL, "between ranks", "latency", "rate", NULL);
+    put_link(page, "of one node", within);
+    put_link(page, "of different nodes", between);
+    page_table_end(page);
 }
 
-static void put_ranks(FILE *out, const json_t *ranks) {
+static void put_ranks(Page *page, const json_t *ranks) {
     size_t i;
     json_t *rank;
-    put_section(out, "Ranks", NULL);
-    put_table_open(out, NULL, "rank", "<host", "<device", NULL);
+    page_section(page, "Ranks", NULL);
+    page_table(page, NULL, "rank", "<host", "<device", NULL);
     json_array_foreach(ranks, i, rank) {
-        char number[24];
-        snprintf(number, sizeof number, "%zu", i);
-        put_text_row(out, (const char *[]){number, json_string_at(rank, "host"),
-                                           json_string_at(rank, "device"), NULL});
+        page_row(page, NULL);
+        page_put(page, "%zu", i);
+        put_text_cell(page, json_string_at(rank, "host"));
+        put_text_cell(page, json_string_at(rank, "device"));
     }
-    put_table_close(out);
-    fputs("</section>\n", out);
+    page_table_end(page);
 }
 
-static Status put_body(FILE *out, const void *data, Figures *drawn) {
+static Status put_body(Page *page, const void *data) {
     const json_t *result = data;
     bool ok = json_is_true(json_object_get(result, "ok"));
     char verdict[VERIFY_TEXT];
     size_t ranks = json_array_size(json_object_get(result, "ranks"));
-    page_begin(out, "weft verify",
-               ok ? "This machine trains correctly" : "This machine does not train correctly", NULL, false);
-    put_chip(out, "%zu rank%s", ranks, PLURAL(ranks));
-    page_header_end(out);
-    fputs("<section class=\"verdict\">\n<p>", out);
-    put_html(out, verify_verdict(result, verdict));
-    fputs("</p>\n</section>\n", out);
-    put_failures(out, json_object_get(result, "failures"));
-    put_checks(out, json_object_get(result, "checks"));
-    put_links(out, json_object_get(result, "links"));
-    put_ranks(out, json_object_get(result, "ranks"));
-    page_end(out, drawn);
+    page_begin(page, "weft verify",
+               ok ? "This machine trains correctly" : "This machine does not train correctly", NULL);
+    put_chip(page, "%zu rank%s", ranks, PLURAL(ranks));
+    page_header_end(page);
+    page_verdict(page);
+    page_put(page, "%s</p>\n", verify_verdict(result, verdict));
+    put_failures(page, json_object_get(result, "failures"));
+    put_checks(page, json_object_get(result, "checks"));
+    put_links(page, json_object_get(result, "links"));
+    put_ranks(page, json_object_get(result, "ranks"));
+    page_end(page);
     return OK;
 }
 

@@ -55,6 +55,8 @@ typedef struct Figures {
     bool no_pdf;     /* gnuplot is absent or failed */
 } Figures;
 
+typedef struct Page Page; /* report/page.h */
+
 /* Writes NAME.svg, NAME.pdf and NAME.csv, and counts the figure. */
 MUST_USE Status picture_write(const Picture *picture, Figures *drawn);
 

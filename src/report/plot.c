@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "report/page.h"
 #include "report/plot_layout.h"
 
 enum { MAX_POINTS = 800, MAX_LINEAR_TICS = 9 };
@@ -243,7 +244,7 @@ static void layouts_done(PlotLayout (*layouts)[PLOT_VERSIONS]) {
     for (int i = 0; i < PLOT_VERSIONS; i++) plot_layout_done(&(*layouts)[i]);
 }
 
-Status put_plot(FILE *out, const Plot *plot, const char *caption, const char *detail, Figures *drawn) {
+Status put_plot(Page *page, const Plot *plot, const char *caption, const char *detail) {
     static const char *const classes[PLOT_VERSIONS] = {"wide", "narrow"};
     CLEANUP(layouts_done) PlotLayout layouts[PLOT_VERSIONS] = {0};
     CLEANUP(json_decrefp) json_t *data = NULL;
@@ -253,18 +254,17 @@ Status put_plot(FILE *out, const Plot *plot, const char *caption, const char *de
     data = data_json(layouts);
     text = data ? json_serialize(data, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     if (!text) return FAILED("out of memory while drawing a plot");
-    fprintf(out, "<figure id=\"%s\" data-plot=\"", plot->name);
-    put_html(out, text);
-    fprintf(out, "\"><figcaption>%s<small>%s</small></figcaption>\n", caption, detail);
+    page_put(page, "<figure id=\"%s\" data-plot=\"%s\"><figcaption>%s<small>%s</small></figcaption>\n",
+             plot->name, text, caption, detail);
     for (PlotVersion i = 0; i < PLOT_VERSIONS; i++) {
         CLEANUP(mem_freep) char *svg = NULL;
         Picture picture = picture_of(&layouts[i]);
         TRY(picture_svg(&picture, PEN_PAGE, &svg));
-        fprintf(out, "<svg class=\"%s\"%s", classes[i], svg);
+        fprintf(page->out, "<svg class=\"%s\"%s", classes[i], svg);
     }
-    fputs("</figure>\n", out);
+    page_put(page, "</figure>\n");
     Picture picture = picture_of(&layouts[PLOT_WIDE]);
-    return picture_write(&picture, drawn);
+    return picture_write(&picture, &page->drawn);
 }
 
 Status plot_svg(const Plot *plot, char **ret_svg) {

@@ -59,8 +59,7 @@ void plot_done(Plot *plot);
 
 /* Writes the plot as a <figure> and as files, unless it has no curves. `detail` follows the caption in small
  * type; both are HTML. */
-MUST_USE Status put_plot(FILE *out, const Plot *plot, const char *caption, const char *detail,
-                         Figures *drawn);
+MUST_USE Status put_plot(Page *page, const Plot *plot, const char *caption, const char *detail);
 /* The plot as in files, as picture_svg. */
 MUST_USE Status plot_svg(const Plot *plot, char **ret_svg);
 

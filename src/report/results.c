@@ -66,6 +66,12 @@ void results_done(Results *results) {
     *results = (Results){0};
 }
 
+size_t results_count(const Results *results, bool (*is)(const Run *run)) {
+    size_t count = 0;
+    results_foreach(results, run) count += is(run);
+    return count;
+}
+
 Status results_add(Results *results, const char *name, const char *dir, Run **ret_run) {
     TRY(mem_grow(&results->runs, &results->capacity, results->count + 1, sizeof *results->runs));
     Run *run = &results->runs[results->count++];

@@ -72,6 +72,9 @@ static inline const Run *results_next(const Results *results, const Run *run) {
 #define results_foreach(results, run)                                                                        \
     for (const Run *run = results_next(results, NULL); run; run = results_next(results, run))
 
+/* How many runs something is true of. */
+size_t results_count(const Results *results, bool (*is)(const Run *run));
+
 /* Appends a run in state RUN_WAITING. *ret_run is valid until the next call. */
 MUST_USE Status results_add(Results *results, const char *name, const char *dir, Run **ret_run);
 

@@ -31,12 +31,12 @@ enum { MAX_CONNECTIONS = 64, MAX_WAITING = 32, REQUEST_S = 5, IDLE_S = 30, BEAT_
 #define LOOK_S     0.25 /* between two looks for connections that are late */
 
 /* The newest page. */
-typedef struct Page {
+typedef struct Snapshot {
     char *html, *json;
     char *contents; /* the <main> element as the data of an event */
     uint64_t version, fingerprint;
     double next_look; /* when files may be looked at again */
-} Page;
+} Snapshot;
 
 typedef struct Connection {
     int fd;
@@ -55,7 +55,7 @@ struct Server {
     pthread_mutex_t lock; /* of the page */
     pthread_cond_t stopping;
     bool stopped;
-    Page page;
+    Snapshot page;
     char **files; /* whose changes make a new page */
     size_t file_count, file_capacity;
 };
@@ -141,12 +141,12 @@ static Status make_page(Server *server) {
     TRY(results_json(&results, &json));
     text = json_serialize(json, JSON_INDENT(4));
     if (!text) return FAILED("out of memory while writing the page");
-    Page *page = &server->page;
+    Snapshot *page = &server->page;
     TRY(event_of(html, page->version + 1, &event));
     free(page->html);
     free(page->json);
     free(page->contents);
-    *page = (Page){html, text, event, page->version + 1, found, page->next_look};
+    *page = (Snapshot){html, text, event, page->version + 1, found, page->next_look};
     html = text = event = NULL;
     return OK;
 }
@@ -154,7 +154,7 @@ static Status make_page(Server *server) {
 /* Makes a new page if something has changed. A page that cannot be made leaves the old one. The lock is held.
  */
 static void refresh(Server *server) {
-    Page *page = &server->page;
+    Snapshot *page = &server->page;
     double pause = server->spec.interval;
     if (clock_wall() < page->next_look) return;
     if (fingerprint(server) != page->fingerprint) {

@@ -73,6 +73,44 @@ void put_html(FILE *out, const char *text) {
     }
 }
 
+/* As fprintf with one conversion of a text. */
+static void put_text(FILE *out, const char *conversion, const char *text) {
+    char part[64];
+    bool whole = !strcmp(conversion, "%s");
+    if (!whole) snprintf(part, sizeof part, conversion, text);
+    put_html(out, whole ? text : part);
+}
+
+void put_markup_list(FILE *out, const char *fmt, va_list *args) {
+    char conversion[16];
+    for (;; fmt += strlen(conversion)) {
+        size_t plain = strcspn(fmt, "%");
+        fprintf(out, "%.*s", (int)plain, fmt);
+        fmt += plain;
+        if (!*fmt) return;
+        snprintf(conversion, sizeof conversion, "%.*s", (int)strcspn(fmt + 1, "sdufge%") + 2, fmt);
+        switch (conversion[strlen(conversion) - 1]) {
+        case 's': put_text(out, conversion, va_arg(*args, const char *)); break;
+        case '%': fputc('%', out); break;
+        case 'u': fprintf(out, conversion, va_arg(*args, size_t)); break;
+        case 'd':
+            if (strstr(conversion, "ll"))
+                fprintf(out, conversion, va_arg(*args, long long));
+            else
+                fprintf(out, conversion, va_arg(*args, int));
+            break;
+        default: fprintf(out, conversion, va_arg(*args, double));
+        }
+    }
+}
+
+void put_markup(FILE *out, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    put_markup_list(out, fmt, &args);
+    va_end(args);
+}
+
 void put_csv(FILE *out, const char *text) {
     fputc('"', out);
     for (; *text; text++) {

@@ -2,6 +2,8 @@
 #ifndef WEFT_REPORT_TEXT_H
 #define WEFT_REPORT_TEXT_H
 
+#include <stdarg.h>
+
 #include "base/status.h"
 
 /* A stream into memory: CLEANUP(text_done) Text text = {0}; TRY(text_open(&text)); write to text.out. */
@@ -33,6 +35,10 @@ MUST_USE Status text_shorten(const char *text, size_t most, char **ret_text);
 
 /* Writes text with HTML special characters escaped and control characters replaced by '?'. */
 void put_html(FILE *out, const char *text);
+/* As fprintf, for HTML: the format is HTML, and texts (%s) are escaped. It knows %s, %d, %zu, %lld and
+ * doubles, with the precision in the format. */
+void put_markup(FILE *out, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void put_markup_list(FILE *out, const char *fmt, va_list *args);
 /* A quoted field of a CSV file. */
 void put_csv(FILE *out, const char *text);
 

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/memory.h"
+#include "report/page.h"
 #include "report/plot_layout.h"
 #include "report/run.h"
 
@@ -11,17 +12,18 @@ static void writes_figures(void **state) {
     static const char hostile[] = "it's\"$x <b>\n'; system('touch /tmp/weft-injected')";
     const Fixture *fixture = *state;
     CLEANUP(plot_done) Plot plot = {.name = "some-plot", .x_label = "ranks", .y_label = "tokens/s"};
-    CLEANUP(text_done) Text page = {0};
+    CLEANUP(text_done) Text text = {0};
     CLEANUP(mem_freep) char *html = NULL, *csv = NULL, *svg = NULL;
-    Figures drawn = {.dir = fixture->dir};
+    Page page = {.drawn.dir = fixture->dir};
     char path[80];
     assert_ok(plot_series(&plot, (Series){.label = hostile, .width = 2}));
     assert_ok(plot_point(&plot, 1, 3, 0.5, NULL));
     assert_ok(plot_point(&plot, 2, 5.5, NAN, NULL));
-    assert_ok(text_open(&page));
-    assert_ok(put_plot(page.out, &plot, "some", "plot", &drawn));
-    assert_ok(text_take(&page, &html, NULL));
-    assert_int_equal(drawn.count, 1);
+    assert_ok(text_open(&text));
+    page.out = text.out;
+    assert_ok(put_plot(&page, &plot, "some", "plot"));
+    assert_ok(text_take(&text, &html, NULL));
+    assert_int_equal(page.drawn.count, 1);
     snprintf(path, sizeof path, "%s/some-plot.csv", fixture->dir);
     assert_ok(file_read(path, 1 << 16, &csv, NULL));
     assert_has(csv, "series,\"ranks\",\"tokens/s\",spread\n\"it's\"\"$x");
@@ -34,7 +36,7 @@ static void writes_figures(void **state) {
     assert_has(wide, "stroke=\"var(--c0)\"");
     assert_false(path_exists("/tmp/weft-injected"));
     snprintf(path, sizeof path, "%s/some-plot.pdf", fixture->dir);
-    assert_int_equal(path_exists(path), !drawn.no_pdf);
+    assert_int_equal(path_exists(path), !page.drawn.no_pdf);
     snprintf(path, sizeof path, "%s/some-plot.svg", fixture->dir);
     assert_ok(file_read(path, 1 << 20, &svg, NULL));
     assert_has(svg, "#0a67b2");
