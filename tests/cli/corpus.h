@@ -133,11 +133,6 @@ static inline int64_t number_in(const Ran *ran, const char *key) {
     return number;
 }
 
-static inline void assert_runs(Ran ran) {
-    if (ran.code) fail_msg("exit code %d: %s", ran.code, ran.err);
-    ran_done(&ran);
-}
-
 static inline void flip_bit(const char *path, long offset) {
     FILE *file = fopen(path, "r+b");
     assert_non_null(file);

@@ -72,9 +72,24 @@ static inline void ran_done(Ran *ran) {
     free(ran->err);
 }
 
+static inline void assert_runs(Ran ran) {
+    if (ran.code) fail_msg("exit code %d: %s", ran.code, ran.err);
+    ran_done(&ran);
+}
+
 #define assert_contains(text, part)                                                                          \
     do {                                                                                                     \
         if (!strstr(text, part)) fail_msg("expected '%s' in:\n%s", part, text);                              \
+    } while (0)
+
+/* Asserts the exit code of a run and that its `stream`, out or err, contains `part`. */
+#define assert_ran(call, expected_code, stream, part)                                                        \
+    do {                                                                                                     \
+        Ran ran_ = (call);                                                                                   \
+        assert_contains(ran_.stream, part);                                                                  \
+        if (ran_.code != (expected_code))                                                                    \
+            fail_msg("exit code %d instead of %d: %s", ran_.code, expected_code, ran_.err);                  \
+        ran_done(&ran_);                                                                                     \
     } while (0)
 
 /* Asserts that the program fails with this code, prints an error that contains `part`, and prints nothing on

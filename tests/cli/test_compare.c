@@ -45,10 +45,8 @@ static void reports(const Fixture *fixture) {
     /* A run that diverged is no interrupted one, also without the comparison's results. */
     char wild[80];
     snprintf(wild, sizeof wild, "%s/wild-7", fixture->out);
-    ran = program_run("report", wild, "--out", page);
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.out, "wild-7: failed: step 2: training diverged");
-    ran_done(&ran);
+    assert_ran(program_run("report", wild, "--out", page), 0, out,
+               "wild-7: failed: step 2: training diverged");
     /* Runs with the same name are distinguished by their directories. */
     char copy[80], command[280];
     snprintf(copy, sizeof copy, "%s/copy", fixture->dir);
@@ -193,10 +191,7 @@ static void survives_damaged_results(const Fixture *fixture) {
     assert_ok(file_replace(path, "{\"runs\": [", 10));
     expect_all_before(fixture, "continuing 3 runs that results.json does not list");
     assert_int_equal(unlink(path), 0);
-    ran = program_run("report", fixture->out, "--out", page);
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.out, "whole-batch");
-    ran_done(&ran);
+    assert_ran(program_run("report", fixture->out, "--out", page), 0, out, "whole-batch");
     assert_refused(2, "contains a run with different options (lr)", "compare", fixture->recipe, "--quiet",
                    "--out", fixture->out, "--", "--lr", "0.5");
     expect_all_before(fixture, "continuing 3 runs that results.json does not list");
@@ -464,11 +459,9 @@ static void documented_recipe_works(void **state) {
     char *from = strchr(heading, '{'), *to = strstr(from, "\n    }\n");
     assert_non_null(to);
     assert_ok(file_replace(fixture->recipe, from, (size_t)(to + 6 - from)));
-    Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--simulate", "--cluster",
-                          "dgx2-v100", "--", "--data", "self");
-    assert_contains(ran.out, "1.56 B parameters");
-    assert_int_equal(ran.code, 0);
-    ran_done(&ran);
+    assert_ran(program_run("compare", fixture->recipe, "--out", fixture->out, "--simulate", "--cluster",
+                           "dgx2-v100", "--", "--data", "self"),
+               0, out, "1.56 B parameters");
     free(page);
 }
 

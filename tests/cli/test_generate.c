@@ -182,9 +182,7 @@ static void closed_streams(void **state) {
 
 /* A GPT-2 model with a WordPiece tokenizer: tokens are joined into words as in BERT. */
 static void wordpiece(void **state) {
-    Ran ran = shell("$WEFT train --tokenizer bert --data words.txt " SHAPE "--steps 5 --out words");
-    assert_int_equal(ran.code, 0);
-    ran_done(&ran);
+    assert_runs(shell("$WEFT train --tokenizer bert --data words.txt " SHAPE "--steps 5 --out words"));
     assert_line(
         "$WEFT generate --model words --prompt 'The QUICK fox, jumps' --greedy --max-tokens 1 --json | "
         "grep -o ' \"text\": \"the quick fox jumps'",
@@ -394,10 +392,8 @@ static void log_probabilities(void **state) {
     Ran ran = shell("$WEFT generate --model run --prompt x --top-logprobs 2 --json");
     assert_contains(ran.err, "--top-logprobs needs --logprobs");
     ran_done(&ran);
-    ran = shell("$WEFT generate --model run --prompt x --logprobs --beams 2 --json");
-    assert_contains(ran.err, "cannot be combined with --beams");
-    assert_int_equal(ran.code, 2);
-    ran_done(&ran);
+    assert_ran(shell("$WEFT generate --model run --prompt x --logprobs --beams 2 --json"), 2, err,
+               "cannot be combined with --beams");
 }
 
 static void mismatched_options(void **state) {

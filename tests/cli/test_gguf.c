@@ -15,9 +15,7 @@ static Gguf *gguf_read_at(const char *name) {
 }
 
 static void write_gguf(const char *model, const char *out, const char *dtype) {
-    Ran ran = program_run("convert", "--model", model, "--out", at(out), "--dtype", dtype);
-    if (ran.code) fail_msg("%s", ran.err);
-    ran_done(&ran);
+    assert_runs(program_run("convert", "--model", model, "--out", at(out), "--dtype", dtype));
 }
 
 /* ---- values ---- */
@@ -273,9 +271,7 @@ static void assert_decoder(const struct Decoder *d) {
     char command[512], out[64], key[64], ours[64], theirs[128];
     snprintf(command, sizeof command, "cp -r " CASES "%s %s && chmod -R u+w %s && sed -i '%s' %s/config.json",
              d->name, d->name, d->name, d->change, d->name);
-    Ran ran = shell(command);
-    if (ran.code) fail_msg("%s", ran.err);
-    ran_done(&ran);
+    assert_runs(shell(command));
     snprintf(out, sizeof out, "%s.gguf", d->name);
     write_gguf(at(d->name), out, "fp32");
     Gguf *g = gguf_read_at(out);

@@ -137,10 +137,7 @@ static void refuses_other_modes(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[256];
         snprintf(line, sizeof line, "$WEFT generate --model run %s </dev/null", cases[i].line);
-        Ran ran = shell(line);
-        assert_int_equal(ran.code, 2);
-        assert_contains(ran.err, cases[i].part);
-        ran_done(&ran);
+        assert_ran(shell(line), 2, err, cases[i].part);
     }
 }
 

@@ -52,11 +52,9 @@ static void test_windows(void **state) {
 static void test_words(void **state) {
     const char text[] = " = Title = \n\nThe game , it said , sold well .\n Two  lines\tmore";
     put_file("words.txt", text, sizeof text - 1);
-    Ran ran = program_run("train", "--model", "gpt2-tiny", "--data", "self", "--seq", "16", "--steps", "1",
-                          "--batch", "1", "--eval-every", "0", "--eval-batches", "1", "--out", at("run"),
-                          "--quiet");
-    if (ran.code) fail_msg("%s", ran.err);
-    ran_done(&ran);
+    assert_runs(program_run("train", "--model", "gpt2-tiny", "--data", "self", "--seq", "16", "--steps", "1",
+                            "--batch", "1", "--eval-every", "0", "--eval-batches", "1", "--out", at("run"),
+                            "--quiet"));
     CLEANUP(json_decrefp) json_t *found = eval(at("run"), at("words.txt"), "16", "8", "1");
     double nll = number(found, "nll");
     assert_true(number(found, "words") == 15 + 4);
@@ -69,7 +67,7 @@ static void test_words(void **state) {
     CLEANUP(json_decrefp) json_t *brief = eval(at("run"), at("short.txt"), "16", "16", "1");
     assert_true(number(brief, "tokens") == 5 && number(brief, "perplexity") > 1);
     put_file("letter.txt", "a", 1);
-    ran = program_run("eval", at("run"), at("letter.txt"));
+    Ran ran = program_run("eval", at("run"), at("letter.txt"));
     assert_contains(ran.out, " (1 token)\nword-level perplexity");
     ran_done(&ran);
     copy_with_nan(GOLDEN "/gpt2-generate", at("nan"), "transformer.ln_f.weight");

@@ -363,11 +363,9 @@ static void search_table(void **state) {
     assert_contains(ran.out, "does not fit: ");
     assert_contains(ran.out, " valid layouts, ");
     ran_done(&ran);
-    ran = program_run("plan", "--search", "--model", "gpt2", "--layers", "96", "--hidden", "12288", "--heads",
-                      "96", "--ranks", "8", "--batch", "8", "--cluster", "dgx2-v100");
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.out, "No layout fits. The smallest, --dp ");
-    ran_done(&ran);
+    assert_ran(program_run("plan", "--search", "--model", "gpt2", "--layers", "96", "--hidden", "12288",
+                           "--heads", "96", "--ranks", "8", "--batch", "8", "--cluster", "dgx2-v100"),
+               0, out, "No layout fits. The smallest, --dp ");
     assert_refused(2, "--search requires --cluster", "plan", "--search", "--ranks", "4");
     assert_refused(2, "--search requires --ranks N", "plan", "--search", "--cluster", "h200");
     assert_refused(2, "--ranks 7: not a multiple", "plan", "--search", "--ranks", "7", "--tp", "2",
@@ -440,11 +438,9 @@ static void writes_pages(void **state) {
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/plan.html", dir);
     snprintf(figure, sizeof figure, "%s/plan-figures/timeline.csv", dir);
-    Ran ran = program_run("plan", "gpt2-mini", "--ranks", "4", "--pp", "2", "--batch", "8", "--cluster",
-                          "h200", "--html", path);
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.out, "wrote /tmp/weft-plan-");
-    ran_done(&ran);
+    assert_ran(program_run("plan", "gpt2-mini", "--ranks", "4", "--pp", "2", "--batch", "8", "--cluster",
+                           "h200", "--html", path),
+               0, out, "wrote /tmp/weft-plan-");
     char *page = page_of(path);
     assert_contains(page, "dp 2 x tp 1 x pp 2 fits");
     assert_contains(page, "stage 1");
@@ -525,9 +521,7 @@ static void refuses_plans(void **state) {
     static const char text[] = "{\"model\": \"gpt2-tiny\", \"lr\": 1, \"out\": \"run\"}";
     close(mkstemp(config));
     assert_ok(file_replace(config, text, strlen(text)));
-    Ran ran = program_run("plan", "--config", config);
-    assert_int_equal(ran.code, 0);
-    ran_done(&ran);
+    assert_runs(program_run("plan", "--config", config));
     assert_int_equal(unlink(config), 0);
     assert_refused(2, "only --draw and --sweep write a file", "plan", "a.svg");
 }

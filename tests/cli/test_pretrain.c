@@ -58,12 +58,10 @@ static void assert_same_numbers(const json_t *a, const json_t *b, const char *na
 
 static void train(const char *run, const char *ranks, const char *layout, const char *value,
                   const char *more) {
-    Ran ran = program_run("train", "--model", "bert-tiny", "--tokenizer", at("vocab"), "--data",
-                          at("articles.jsonl"), "--seq", "48", "--steps", "4", "--batch", "8",
-                          "--micro-batch", "2", "--eval-every", "2", "--eval-batches", "2", "--out", at(run),
-                          "--quiet", "--ranks", ranks, layout, value, more);
-    if (ran.code) fail_msg("%s", ran.err);
-    ran_done(&ran);
+    assert_runs(program_run("train", "--model", "bert-tiny", "--tokenizer", at("vocab"), "--data",
+                            at("articles.jsonl"), "--seq", "48", "--steps", "4", "--batch", "8",
+                            "--micro-batch", "2", "--eval-every", "2", "--eval-batches", "2", "--out",
+                            at(run), "--quiet", "--ranks", ranks, layout, value, more));
 }
 
 static void test_layouts(void **state) {
@@ -151,13 +149,11 @@ static void test_classify(void **state) {
                                              : "middle",
                                 i);
     put_file("reviews.csv", text, size);
-    Ran ran = program_run("train", "--model", "bert-tiny", "--task", "classify", "--tokenizer", at("vocab"),
-                          "--data", at("reviews.csv"), "--text-field", "review", "--label-field", "stars",
-                          "--seq", "16", "--steps", "60", "--batch", "12", "--lr", "1e-3", "--dropout", "0",
-                          "--eval-every", "0", "--val-fraction", "0.2", "--out", at("stars"));
-    if (ran.code) fail_msg("%s", ran.err);
-    assert_contains(ran.out, " FILE --text-field review --label-field stars\n");
-    ran_done(&ran);
+    assert_ran(program_run("train", "--model", "bert-tiny", "--task", "classify", "--tokenizer", at("vocab"),
+                           "--data", at("reviews.csv"), "--text-field", "review", "--label-field", "stars",
+                           "--seq", "16", "--steps", "60", "--batch", "12", "--lr", "1e-3", "--dropout", "0",
+                           "--eval-every", "0", "--val-fraction", "0.2", "--out", at("stars")),
+               0, out, " FILE --text-field review --label-field stars\n");
     CLEANUP(json_decrefp) json_t *config = NULL;
     assert_ok(json_read_file(at("stars/latest/config.json"), &config));
     const json_t *names = json_object_get(config, "id2label"), *numbers = json_object_get(config, "label2id");
@@ -170,9 +166,9 @@ static void test_classify(void **state) {
     assert_int_equal(json_array_size(json_object_get(summary, "epochs")), 7); /* 60 x 12 of 96 rows each */
     assert_string_equal(json_string_value(json_object_get(names, "2")), "middle");
     assert_int_equal(json_integer_value(json_object_get(numbers, "low")), 1);
-    ran = program_run("eval", "--model", at("stars"), "--data", at("reviews.csv"), "--text-field", "review",
-                      "--label-field", "stars", "--seq", "16", "--batch", "7", "--dp", "2", "--tp", "2",
-                      "--sequence-parallel", "--json");
+    Ran ran = program_run("eval", "--model", at("stars"), "--data", at("reviews.csv"), "--text-field",
+                          "review", "--label-field", "stars", "--seq", "16", "--batch", "7", "--dp", "2",
+                          "--tp", "2", "--sequence-parallel", "--json");
     assert_int_equal(ran.code, 0);
     CLEANUP(json_decrefp) json_t *json = json_loads(ran.out, 0, NULL);
     assert_true(json_number_value(json_object_get(json, "accuracy")) == 1);
@@ -199,12 +195,10 @@ static void test_classify(void **state) {
                    "train", "--model", "bert-tiny", "--task", "classify", "--tokenizer", at("vocab"),
                    "--data", at("reviews.csv"), "--label-field", "stars");
     put_file("sorted.csv", "text,label\nit,a\nsaw,a\nthe,a\nword,b\n", 35);
-    ran = program_run("train", "--model", "bert-tiny", "--layers", "1", "--task", "classify", "--tokenizer",
-                      at("vocab"), "--data", at("sorted.csv"), "--seq", "16", "--steps", "1", "--batch", "1",
-                      "--val-fraction", "0.25", "--quiet");
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.err, "the training part has no example of the label 'b'");
-    ran_done(&ran);
+    assert_ran(program_run("train", "--model", "bert-tiny", "--layers", "1", "--task", "classify",
+                           "--tokenizer", at("vocab"), "--data", at("sorted.csv"), "--seq", "16", "--steps",
+                           "1", "--batch", "1", "--val-fraction", "0.25", "--quiet"),
+               0, err, "the training part has no example of the label 'b'");
     ran = program_run("train", "--model", "bert-tiny", "--layers", "1", "--task", "classify", "--tokenizer",
                       at("vocab"), "--data", at("sorted.csv"), "--seq", "16", "--steps", "1", "--batch", "2",
                       "--val-fraction", "0.25", "--ranks", "2", "--quiet");
@@ -335,11 +329,9 @@ static void test_dialogues(void **state) {
     for (int i = 0; i < 100; i++)
         size += (size_t)sprintf(text + size, "{\"q\": \"the word %d\", \"a\": \"it saw %d\"}\n", i, i);
     put_file("pairs.jsonl", text, size);
-    Ran ran = program_run("train", "--model", "bert-tiny", "--tokenizer", at("vocab"), "--data",
-                          at("pairs.jsonl"), "--seq", "24", "--steps", "2", "--batch", "4",
-                          "--no-masked-tokens", "--out", at("dialogues"), "--quiet");
-    if (ran.code) fail_msg("%s", ran.err);
-    ran_done(&ran);
+    assert_runs(program_run("train", "--model", "bert-tiny", "--tokenizer", at("vocab"), "--data",
+                            at("pairs.jsonl"), "--seq", "24", "--steps", "2", "--batch", "4",
+                            "--no-masked-tokens", "--out", at("dialogues"), "--quiet"));
     CLEANUP(json_decrefp) json_t *lines = metrics("dialogues");
     assert_non_null(
         json_object_get(json_array_get(lines, json_array_size(lines) - 1), "val_next_sentence_accuracy"));

@@ -263,10 +263,8 @@ static void heads(void **state) {
 }
 
 static void generates_and_evaluates(const char *model) {
-    Ran ran = program_run("generate", "--model", model, "--prompt", "abc", "--max-tokens", "4",
-                          "--temperature", "0", "--threads", "1");
-    if (ran.code) fail_msg("%s", ran.err);
-    ran_done(&ran);
+    assert_runs(program_run("generate", "--model", model, "--prompt", "abc", "--max-tokens", "4",
+                            "--temperature", "0", "--threads", "1"));
     assert_true(loss_of(model) > 0);
 }
 

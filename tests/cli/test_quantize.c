@@ -49,9 +49,7 @@ static void matches_reference(const char *model) {
 }
 
 static void quantize(const char *model, const char *out, const char *how) {
-    Ran ran = program_run("quantize", "--model", at(model), "--out", at(out), how);
-    if (ran.code) fail_msg("%s", ran.err);
-    ran_done(&ran);
+    assert_runs(program_run("quantize", "--model", at(model), "--out", at(out), how));
 }
 
 static void test_loss(void **state) {
@@ -74,10 +72,8 @@ static void test_int4(void **state) {
     const char *oldest = "neon";
 #endif
     quantize("run", "four", "--bits=4");
-    Ran ran = program_run("quantize", "--model", at("run"), "--out", at("four-all"), "--bits", "4",
-                          "--int4-embedding");
-    if (ran.code) fail_msg("%s", ran.err);
-    ran_done(&ran);
+    assert_runs(program_run("quantize", "--model", at("run"), "--out", at("four-all"), "--bits", "4",
+                            "--int4-embedding"));
     double before = loss_of("run"), four = loss_of("four");
     assert_float_equal(four, before, 0.03);
     assert_true(four != before);
@@ -192,9 +188,7 @@ static void test_grouped(void **state) {
         bool four = i % 2;
         snprintf(model, sizeof model, CASES "%s", models[i / 2]);
         snprintf(out, sizeof out, "%s-%d", models[i / 2], four ? 4 : 8);
-        Ran ran = program_run("quantize", "--model", model, "--out", at(out), "--bits", four ? "4" : "8");
-        if (ran.code) fail_msg("%s", ran.err);
-        ran_done(&ran);
+        assert_runs(program_run("quantize", "--model", model, "--out", at(out), "--bits", four ? "4" : "8"));
         logits_of(model, exact);
         logits_of(at(out), found);
         double apart = 0, size = 0;
@@ -287,10 +281,8 @@ static void test_outliers(void **state) {
     assert_refused(1, "empty.txt", "quantize", "--model", at("wild"), "--out", out, "--calibrate",
                    at("empty.txt"));
     assert_ok(file_replace(at("short.txt"), "a", 1));
-    Ran ran = program_run("quantize", at("wild"), out, "--calibrate", at("short.txt"));
-    assert_int_equal(ran.code, 1);
-    assert_contains(ran.err, "; use more data\n");
-    ran_done(&ran);
+    assert_ran(program_run("quantize", at("wild"), out, "--calibrate", at("short.txt")), 1, err,
+               "; use more data\n");
     assert_refused(2, "drop one of them", "quantize", "--model", at("wild"), "--out", out, "--calibrate",
                    at("train.txt"), "--no-balance");
 }

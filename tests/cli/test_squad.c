@@ -328,12 +328,11 @@ static void misplaced_answers_are_reported(void **state) {
                                "\"question\": \"what\", \"answers\": "
                                "[{\"text\": \"coffee\", \"answer_start\": 3}]}]}]}]}";
     assert_ok(file_replace(path, text, sizeof text - 1));
-    Ran ran = program_run("train", "--task", "squad", SHAPE, "--tokenizer", VOCAB, "--data", path,
-                          "--val-fraction", "0", "--steps", "1", "--batch", "1");
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.err, "1 answer was not at its answer_start and was moved to the nearest match; 1 "
-                             "answer does not occur in its context");
-    ran_done(&ran);
+    assert_ran(program_run("train", "--task", "squad", SHAPE, "--tokenizer", VOCAB, "--data", path,
+                           "--val-fraction", "0", "--steps", "1", "--batch", "1"),
+               0, err,
+               "1 answer was not at its answer_start and was moved to the nearest match; 1 "
+               "answer does not occur in its context");
 }
 
 int main(void) {

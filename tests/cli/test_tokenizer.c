@@ -102,14 +102,10 @@ static void train_depends_only_on_the_text(void **state) {
     static const char lines[] = "{\"body\": \"the rat that sat there\\n\"}\n"
                                 "{\"body\": \"the cat sat on the mat\\n\"}\n";
     assert_ok(file_replace(paths[2], lines, strlen(lines)));
-    Ran ran = program_run("tokenizer", "train", "--vocab", "270", "--data", paths[0], paths[1], "--out",
-                          paths[3], "--threads", "1");
-    assert_int_equal(ran.code, 0);
-    ran_done(&ran);
-    ran = program_run("tokenizer", "train", "--vocab", "270", "--data", paths[2], "--field", "body", "--out",
-                      paths[4], "--threads", "3");
-    assert_int_equal(ran.code, 0);
-    ran_done(&ran);
+    assert_runs(program_run("tokenizer", "train", "--vocab", "270", "--data", paths[0], paths[1], "--out",
+                            paths[3], "--threads", "1"));
+    assert_runs(program_run("tokenizer", "train", "--vocab", "270", "--data", paths[2], "--field", "body",
+                            "--out", paths[4], "--threads", "3"));
     for (int i = 0; i < 2; i++) {
         strcat(paths[3 + i], "/merges.txt");
         assert_ok(file_read(paths[3 + i], 1 << 20, &merges[i], NULL));
@@ -165,9 +161,8 @@ static void train_writes_all_or_nothing(void **state) {
     ran_done(&ran);
     snprintf(command, sizeof command, "! ls -d %s/whole* 2>/dev/null", fixture->dir);
     assert_int_equal(system(command), 0);
-    ran = program_run("tokenizer", "train", "--vocab", "600", "--data", GOLDEN_TEXT, "--out", out, "--quiet");
-    assert_int_equal(ran.code, 0);
-    ran_done(&ran);
+    assert_runs(
+        program_run("tokenizer", "train", "--vocab", "600", "--data", GOLDEN_TEXT, "--out", out, "--quiet"));
     assert_true(path_exists(out));
 }
 

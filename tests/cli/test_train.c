@@ -182,18 +182,13 @@ static void moved_directory(void **state) {
 static void resumed_with_other_steps(void **state) {
     char dir[128];
     snprintf(dir, sizeof dir, "%s/schedule", run_dir);
-    Ran ran = program_run(SMALL, "--steps", "10", "--warmup", "0", "--schedule", "linear", "--lr", "1e-3",
-                          "--out", dir, "--resume");
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.err, "/schedule yet; starting at step 1\n");
-    ran_done(&ran);
-    ran = program_run("train", "--out", dir, "--resume", "--steps", "20", "--lr", "2e-3");
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.err,
-                    "learning rate: 9.09e-05 in step 10, 0.000952 from step 11 on, because --steps is "
-                    "20 (was 10), --lr is 0.002 (was 0.001)\n");
-    ran_done(&ran);
-    ran = program_run("train", "--out", dir, "--resume");
+    assert_ran(program_run(SMALL, "--steps", "10", "--warmup", "0", "--schedule", "linear", "--lr", "1e-3",
+                           "--out", dir, "--resume"),
+               0, err, "/schedule yet; starting at step 1\n");
+    assert_ran(program_run("train", "--out", dir, "--resume", "--steps", "20", "--lr", "2e-3"), 0, err,
+               "learning rate: 9.09e-05 in step 10, 0.000952 from step 11 on, because --steps is "
+               "20 (was 10), --lr is 0.002 (was 0.001)\n");
+    Ran ran = program_run("train", "--out", dir, "--resume");
     assert_int_equal(ran.code, 0);
     assert_contains(ran.err, "is complete after 20 steps; to train longer, pass a larger --steps");
     assert_null(strstr(ran.err, "learning rate:"));
@@ -222,9 +217,7 @@ static void resumed_as_another(void **state) {
         {"--val-fraction", "0.5", "was trained on other data; pass the same --data, --val-fraction and"}};
     char dir[128];
     snprintf(dir, sizeof dir, "%s/another", run_dir);
-    Ran ran = program_run(SMALL, "--steps", "1", "--out", dir, "--quiet");
-    assert_int_equal(ran.code, 0);
-    ran_done(&ran);
+    assert_runs(program_run(SMALL, "--steps", "1", "--out", dir, "--quiet"));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_refused(2, cases[i].expected, "train", "--out", dir, "--resume", "--quiet", cases[i].option,
                        cases[i].value);
@@ -236,10 +229,8 @@ static void long_warmup(void **state) {
     char file[128];
     snprintf(file, sizeof file, "%s.json", run_dir);
     assert_ok(file_replace(file, "{\"warmup\": 500}", 15));
-    Ran ran = program_run(SMALL, "--config", file, "--steps", "2");
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.err, ".json) is longer than the run; it takes all 2 steps instead");
-    ran_done(&ran);
+    assert_ran(program_run(SMALL, "--config", file, "--steps", "2"), 0, err,
+               ".json) is longer than the run; it takes all 2 steps instead");
     assert_refused(2, "--warmup 500 is longer than the run (2 steps)", SMALL, "--config", file, "--steps",
                    "2", "--warmup", "500", "--quiet");
     unlink(file);
@@ -252,16 +243,14 @@ static void defaults_for_a_cpu(void **state) {
     char dir[96], path[128];
     snprintf(dir, sizeof dir, "%s-defaults", run_dir);
     snprintf(path, sizeof path, "%s/config.json", dir);
-    Ran ran = program_run(UNNAMED, "--steps", "1", "--out", dir);
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.err, "defaults for a CPU: --seq 256 --eval-batches 4\n");
-    ran_done(&ran);
+    assert_ran(program_run(UNNAMED, "--steps", "1", "--out", dir), 0, err,
+               "defaults for a CPU: --seq 256 --eval-batches 4\n");
     json_t *config = NULL;
     assert_ok(json_read_file(path, &config));
     assert_int_equal(json_integer_value(json_object_get(config, "seq")), 256);
     assert_int_equal(json_integer_value(json_object_get(config, "eval-batches")), 4);
     json_decref(config);
-    ran = program_run("train", "--out", dir, "--resume", "--steps", "2");
+    Ran ran = program_run("train", "--out", dir, "--resume", "--steps", "2");
     assert_int_equal(ran.code, 0);
     assert_null(strstr(ran.err, "defaults for"));
     assert_contains(ran.err, "of 256 tokens");
@@ -338,10 +327,7 @@ static void resumed_automatically(void **state) {
     assert_int_equal(steps_of(&ran), 2);
     assert_false(path_exists(part));
     ran_done(&ran);
-    ran = program_run(SMALL, "--steps", "4", "--out", dir, "--resume=auto");
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.err, "resuming from ");
-    ran_done(&ran);
+    assert_ran(program_run(SMALL, "--steps", "4", "--out", dir, "--resume=auto"), 0, err, "resuming from ");
     assert_ok(file_read(path, 1 << 20, &before, &size));
     ran = program_run("train", "--out", dir, "--resume", "auto", "--json");
     assert_int_equal(ran.code, 0);
@@ -359,14 +345,12 @@ static void resumed_automatically(void **state) {
     assert_true(path_exists(path));
     ran_done(&ran);
     /* Going back to an earlier step removes nothing before the next checkpoint. */
-    ran = program_run("train", "--out", dir, "--resume-from", "2", "--steps", "2", "--keep", "1", "--quiet");
-    assert_int_equal(ran.code, 0);
-    ran_done(&ran);
+    assert_runs(
+        program_run("train", "--out", dir, "--resume-from", "2", "--steps", "2", "--keep", "1", "--quiet"));
     snprintf(path, sizeof path, "%s/latest/weft.json", dir);
     assert_true(path_exists(path));
-    ran = program_run("train", "--out", dir, "--resume-from", "2", "--steps", "3", "--keep", "1", "--quiet");
-    assert_int_equal(ran.code, 0);
-    ran_done(&ran);
+    assert_runs(
+        program_run("train", "--out", dir, "--resume-from", "2", "--steps", "3", "--keep", "1", "--quiet"));
     snprintf(part, sizeof part, "%s/checkpoints/step-4", dir);
     assert_false(path_exists(part));
     *strrchr(dir, '/') = 0;
@@ -406,10 +390,8 @@ static void traced(void **state) {
     assert_int_equal(plain.code, 0);
     ran_done(&plain);
     assert_false(path_exists(path));
-    Ran ran = program_run(SMALL, "--steps", "4", "--micro-batch", "1", "--out", dir, "--resume", "--trace",
-                          "--trace-steps", "2", "--quiet");
-    assert_int_equal(ran.code, 0);
-    ran_done(&ran);
+    assert_runs(program_run(SMALL, "--steps", "4", "--micro-batch", "1", "--out", dir, "--resume", "--trace",
+                            "--trace-steps", "2", "--quiet"));
     json_t *json = NULL;
     assert_ok(json_read_file(path, &json));
     static const char *const names[] = {"step 3", "step 4", "data",       "F0",      "F1",
@@ -470,10 +452,8 @@ static void other_optimizer(void **state) {
 static void frozen(void **state) {
     char dir[96], from[160], to[128];
     snprintf(dir, sizeof dir, "%s-frozen", run_dir);
-    Ran ran = program_run(SMALL, "--steps", "4", "--freeze", "*", "--freeze", "!layer.0.mlp", "--out", dir);
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.err, "parameters are trained, the others frozen");
-    ran_done(&ran);
+    assert_ran(program_run(SMALL, "--steps", "4", "--freeze", "*", "--freeze", "!layer.0.mlp", "--out", dir),
+               0, err, "parameters are trained, the others frozen");
     snprintf(from, sizeof from, "%s/checkpoints/step-4/optimizer.safetensors", dir);
     CLEANUP(safe_freep) SafeFile *state_of = NULL;
     assert_ok(safe_open(&state_of, from));

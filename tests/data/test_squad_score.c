@@ -105,10 +105,8 @@ static void refuses_invalid_predictions(void **state) {
     assert_refused(2, "--model DIR is required besides the data", "eval", "--task", "squad", "--data", data);
     assert_refused(2, "applies to --task squad", "eval", "--task", "lm", "--data", data, "--predictions",
                    good);
-    Ran ran = program_run("eval", "--task", "squad", "--data", data, "--predictions", good);
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.out, "exact 100.00  F1 100.00  (1 question)");
-    ran_done(&ran);
+    assert_ran(program_run("eval", "--task", "squad", "--data", data, "--predictions", good), 0, out,
+               "exact 100.00  F1 100.00  (1 question)");
     files->count = 0;
 }
 

@@ -69,6 +69,13 @@ static void assert_said(const Shell *shell, int code, const char *text) {
     assert_int_equal(shell->code, code);
 }
 
+/* Runs a command and asserts its exit code and a part of its output. */
+#define assert_shell(shell, command, code, text)                                                             \
+    do {                                                                                                     \
+        shell_run(shell, command);                                                                           \
+        assert_said(shell, code, text);                                                                      \
+    } while (0)
+
 #define IN_SHELL(test) cmocka_unit_test_setup_teardown(test, shell_setup, shell_teardown)
 
 #endif

@@ -32,8 +32,7 @@ static void test_slurm(void **state) {
                         "weft train --resume --save-on-signal-seconds 120 --config a b.json --out "
                         "runs/a\n");
     assert_int_equal(shell->code, 0);
-    shell_run(shell, "CODE=75 " SLURM);
-    assert_said(shell, 0, "scontrol requeue 17\n");
+    assert_shell(shell, "CODE=75 " SLURM, 0, "scontrol requeue 17\n");
     shell_run(shell, "CODE=1 " SLURM);
     assert_int_equal(shell->code, 1);
     assert_null(strstr(shell->said, "scontrol"));
@@ -47,8 +46,8 @@ static void test_pbs(void **state) {
                         "weft train --ranks 4 --hostfile nodes --resume --save-on-signal-seconds 120 "
                         "--config run.json\n");
     assert_int_equal(shell->code, 0);
-    shell_run(shell, "CODE=75 SECONDS_TO_RUN=600 " PBS);
-    assert_said(shell, 0, "qsub -v ARGUMENTS=--config run.json,SECONDS_TO_RUN=600 deploy/pbs.sh\n");
+    assert_shell(shell, "CODE=75 SECONDS_TO_RUN=600 " PBS, 0,
+                 "qsub -v ARGUMENTS=--config run.json,SECONDS_TO_RUN=600 deploy/pbs.sh\n");
     shell_run(shell, "CODE=2 " PBS);
     assert_int_equal(shell->code, 2);
 }
@@ -58,8 +57,7 @@ static void test_pbs_ends_in_time(void **state) {
     Shell *shell = *state;
     make_system(shell);
     program(shell, "bin/weft", "trap 'kill $!; exit 75' USR1; sleep 30 >/dev/null 2>&1 & wait");
-    shell_run(shell, "SECONDS_TO_RUN=1 " PBS);
-    assert_said(shell, 0, "stopped and saved; queueing the job again\n");
+    assert_shell(shell, "SECONDS_TO_RUN=1 " PBS, 0, "stopped and saved; queueing the job again\n");
 }
 
 int main(void) {

@@ -54,14 +54,13 @@ static void test_the_browser_is_optional(void **state) {
     shell_run(shell, "OS_RELEASE=$PWD/debian " SETUP "--check");
     assert_string_equal(shell->said, "setup: nothing is missing\n");
     program(shell, "bin/apt-get", "[ $1 = update ]");
-    shell_run(shell, "OS_RELEASE=$PWD/debian " SETUP);
-    assert_said(shell, 0, "setup: installing chromium-headless-shell\n");
+    assert_shell(shell, "OS_RELEASE=$PWD/debian " SETUP, 0, "setup: installing chromium-headless-shell\n");
     assert_said(shell, 0, "setup: could not install chromium-headless-shell (optional)");
     program(
         shell, "bin/apt-get",
         "case $* in install*chromium-headless-shell) ln -s /bin/true bin/chromium-headless-shell ;; esac");
-    shell_run(shell, "rm bin/ninja; OS_RELEASE=$PWD/debian " SETUP);
-    assert_said(shell, 1, "setup: installing ninja-build chromium-headless-shell\n");
+    assert_shell(shell, "rm bin/ninja; OS_RELEASE=$PWD/debian " SETUP, 1,
+                 "setup: installing ninja-build chromium-headless-shell\n");
     assert_said(shell, 1, "still missing after installation: ninja");
 }
 
@@ -71,9 +70,10 @@ static void test_libraries_and_gnuplot_are_optional(void **state) {
     make_system(shell);
     program(shell, "bin/apt-get",
             "case $* in install*chromium*) exit 1 ;; install*libedit-dev) rm -f no-libedit ;; esac");
-    shell_run(shell, "touch no-libedit; rm bin/chromium bin/gnuplot; ln -s $PWD/real-ninja bin/ninja; "
-                     "echo ID=debian >debian; OS_RELEASE=$PWD/debian " SETUP);
-    assert_said(shell, 0, "setup: installing gnuplot-nox libedit-dev chromium-headless-shell\n");
+    assert_shell(shell,
+                 "touch no-libedit; rm bin/chromium bin/gnuplot; ln -s $PWD/real-ninja bin/ninja; "
+                 "echo ID=debian >debian; OS_RELEASE=$PWD/debian " SETUP,
+                 0, "setup: installing gnuplot-nox libedit-dev chromium-headless-shell\n");
     assert_said(shell, 0, "setup: could not install gnuplot-nox chromium-headless-shell (optional)\n");
     program(shell, "bin/gnuplot", "exit 0");
     shell_run(shell, "touch no-libedit; echo ID=ubuntu >ubuntu; OS_RELEASE=$PWD/ubuntu " SETUP);
@@ -89,13 +89,12 @@ static void test_building_needs_less(void **state) {
     program(shell, "bin/apt-get",
             "case $* in install*) echo \"$*\" >>calls; rm -f no-cmocka no-libedit; "
             "[ -e bin/ninja ] || ln -s $PWD/real-ninja bin/ninja ;; esac");
-    shell_run(shell, "export SSHD=none SYSTEMD=none OS_RELEASE=$PWD/debian; " SETUP "--check --build");
-    assert_said(shell, 1, "setup: missing: ninja (packages: ninja-build)\n");
+    assert_shell(shell, "export SSHD=none SYSTEMD=none OS_RELEASE=$PWD/debian; " SETUP "--check --build", 1,
+                 "setup: missing: ninja (packages: ninja-build)\n");
     shell_run(shell, "export SSHD=none SYSTEMD=none OS_RELEASE=$PWD/debian; " SETUP "--build");
     assert_string_equal(shell->said, "setup: installing ninja-build libedit-dev\nsetup: ready\n");
-    shell_run(shell, "touch no-cmocka; export SSHD=none SYSTEMD=none OS_RELEASE=$PWD/debian; " SETUP);
-    assert_said(shell, 0,
-                "setup: installing libcmocka-dev chromium-headless-shell iproute2 openssh-server\n");
+    assert_shell(shell, "touch no-cmocka; export SSHD=none SYSTEMD=none OS_RELEASE=$PWD/debian; " SETUP, 0,
+                 "setup: installing libcmocka-dev chromium-headless-shell iproute2 openssh-server\n");
 }
 
 /* Only for root, and not where the package would start a service. */
@@ -116,8 +115,7 @@ static void test_an_ssh_server_is_installed_in_containers(void **state) {
 static void test_does_nothing_when_nothing_is_missing(void **state) {
     Shell *shell = *state;
     make_system(shell);
-    shell_run(shell, SETUP ">first; rm calls; " SETUP "; cat calls");
-    assert_said(shell, 1, "calls: No such file");
+    assert_shell(shell, SETUP ">first; rm calls; " SETUP "; cat calls", 1, "calls: No such file");
     assert_null(strstr(shell->said, "setup:"));
 }
 
@@ -133,15 +131,14 @@ static void test_check_installs_nothing(void **state) {
 static void test_mpi_needs_compiler_and_launcher(void **state) {
     Shell *shell = *state;
     make_system(shell);
-    shell_run(shell, "ln -s $PWD/real-ninja bin/ninja; rm bin/mpirun; " SETUP "--check");
-    assert_said(shell, 1, "setup: missing: mpi (packages: libopenmpi-dev openmpi-bin)");
+    assert_shell(shell, "ln -s $PWD/real-ninja bin/ninja; rm bin/mpirun; " SETUP "--check", 1,
+                 "setup: missing: mpi (packages: libopenmpi-dev openmpi-bin)");
 }
 
 static void test_without_sudo_prints_the_root_command(void **state) {
     Shell *shell = *state;
     make_system(shell);
-    shell_run(shell, "rm bin/sudo; " SETUP);
-    assert_said(shell, 1, "as root, run: apt-get install ninja-build");
+    assert_shell(shell, "rm bin/sudo; " SETUP, 1, "as root, run: apt-get install ninja-build");
 }
 
 /* Optional packages are no reason to fail, nor to ask for a password. */
@@ -149,8 +146,7 @@ static void test_a_user_whom_sudo_refuses(void **state) {
     Shell *shell = *state;
     make_system(shell);
     program(shell, "bin/sudo", "echo \"sudo $1\" >>calls; echo 'sudo: a password is required' >&2; exit 1");
-    shell_run(shell, SETUP);
-    assert_said(shell, 1, "sudo: a password is required\n");
+    assert_shell(shell, SETUP, 1, "sudo: a password is required\n");
     assert_said(shell, 1,
                 "setup: could not install ninja-build; as root, run: apt-get install ninja-build\n");
     shell_run(shell, "touch no-libedit; rm calls; ln -s $PWD/real-ninja bin/ninja; echo ID=ubuntu >ubuntu; "
@@ -167,8 +163,7 @@ static void test_a_failed_install_is_shown(void **state) {
     Shell *shell = *state;
     make_system(shell);
     program(shell, "bin/apt-get", "echo 'E: Unable to locate package'; [ $1 = update ]");
-    shell_run(shell, SETUP);
-    assert_said(shell, 1, "E: Unable to locate package");
+    assert_shell(shell, SETUP, 1, "E: Unable to locate package");
     assert_said(shell, 1, "could not install ninja-build");
 }
 
@@ -176,8 +171,7 @@ static void test_an_install_without_effect_is_reported(void **state) {
     Shell *shell = *state;
     make_system(shell);
     program(shell, "bin/apt-get", "exit 0");
-    shell_run(shell, SETUP);
-    assert_said(shell, 1, "still missing after installation: ninja");
+    assert_shell(shell, SETUP, 1, "still missing after installation: ninja");
 }
 
 static void test_other_systems_get_the_install_command(void **state) {
@@ -196,8 +190,7 @@ static void test_other_systems_get_the_install_command(void **state) {
     shell_run(shell, "rm bin/apt-get bin/dpkg");
     for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
         shell_write(shell, "os-release", systems[i].release, 0666);
-        shell_run(shell, "OS_RELEASE=$PWD/os-release " SETUP);
-        assert_said(shell, 1, systems[i].expected);
+        assert_shell(shell, "OS_RELEASE=$PWD/os-release " SETUP, 1, systems[i].expected);
         assert_said(shell, 1, "setup: missing: ninja");
     }
 }
@@ -205,8 +198,7 @@ static void test_other_systems_get_the_install_command(void **state) {
 static void test_unknown_options(void **state) {
     Shell *shell = *state;
     make_system(shell);
-    shell_run(shell, SETUP "--chek");
-    assert_said(shell, 2, "unknown option --chek");
+    assert_shell(shell, SETUP "--chek", 2, "unknown option --chek");
 }
 
 int main(void) {

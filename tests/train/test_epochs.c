@@ -80,16 +80,16 @@ static void assert_same_epochs(const Shell *shell, const char *a, const char *b,
 static void reported(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, RUN "--epochs 3 --save-every epoch --keep 0 --out run");
-    assert_said(shell, 0, "\nepoch 1 of 3  step 16  time ");
+    assert_shell(shell, RUN "--epochs 3 --save-every epoch --keep 0 --out run", 0,
+                 "\nepoch 1 of 3  step 16  time ");
     assert_said(shell, 0, "\nepoch 3 of 3  step 46  time ");
     assert_null(strstr(shell->said, "\nstep 16  validation")); /* one line per epoch */
-    shell_run(shell, "echo run/checkpoints/*");
-    assert_said(shell, 0, "run/checkpoints/step-16 run/checkpoints/step-31 run/checkpoints/step-46");
-    shell_run(shell,
-              "grep -c '\"step\":16,\"epoch\":1' run/metrics.jsonl; grep -c "
-              "'\"step\":17,\"epoch\":2,\"loss\"' run/metrics.jsonl; grep -c epoch_end run/metrics.jsonl");
-    assert_said(shell, 0, "3\n1\n3\n"); /* step, validation, end of the epoch */
+    assert_shell(shell, "echo run/checkpoints/*", 0,
+                 "run/checkpoints/step-16 run/checkpoints/step-31 run/checkpoints/step-46");
+    assert_shell(shell,
+                 "grep -c '\"step\":16,\"epoch\":1' run/metrics.jsonl; grep -c "
+                 "'\"step\":17,\"epoch\":2,\"loss\"' run/metrics.jsonl; grep -c epoch_end run/metrics.jsonl",
+                 0, "3\n1\n3\n"); /* step, validation, end of the epoch */
 
     CLEANUP(json_decrefp) json_t *summary = summary_of(shell, "run");
     assert_int_equal(value(summary, "epoch"), 3);
@@ -105,22 +105,19 @@ static void reported(void **state) {
     assert_true(fabs(value(summary, "val_loss_mean") - sum / 3) < 1e-12);
     assert_true(value(summary, "val_loss") == value(json_array_get(epochs, 2), "val_loss"));
     /* The setting survives in the run's configuration. */
-    shell_run(shell, "grep every run/config.json; " WEFT_BINARY " train --out run --resume --quiet");
-    assert_said(shell, 0, "\"eval-every\": \"epoch\"");
+    assert_shell(shell, "grep every run/config.json; " WEFT_BINARY " train --out run --resume --quiet", 0,
+                 "\"eval-every\": \"epoch\"");
     assert_said(shell, 0, "\"save-every\": \"epoch\"");
 }
 
 static void same_in_every_layout(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, RUN "--epochs 3 --out whole --quiet");
-    assert_said(shell, 0, "");
-    shell_run(shell, RUN "--epochs 3 --micro-batch 1 --out micro --quiet");
-    assert_said(shell, 0, "");
+    assert_shell(shell, RUN "--epochs 3 --out whole --quiet", 0, "");
+    assert_shell(shell, RUN "--epochs 3 --micro-batch 1 --out micro --quiet", 0, "");
     assert_same_epochs(shell, "whole", "micro", 1e-5);
     if (!mpi_built()) return;
-    shell_run(shell, RUN "--epochs 3 --dp 2 --pp 2 --zero 1 --micro-batch 1 --out grid --quiet");
-    assert_said(shell, 0, "");
+    assert_shell(shell, RUN "--epochs 3 --dp 2 --pp 2 --zero 1 --micro-batch 1 --out grid --quiet", 0, "");
     assert_same_epochs(shell, "whole", "grid", 1e-5);
 }
 
@@ -128,15 +125,13 @@ static void same_in_every_layout(void **state) {
 static void same_after_resume(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, RUN "--epochs 3 --out whole --quiet");
-    assert_said(shell, 0, "");
-    shell_run(shell, RUN "--steps 20 --out parts --quiet && " RUN "--steps 31 --out parts --resume --quiet");
-    assert_said(shell, 0, "");
-    shell_run(shell, RUN "--epochs 3 --out parts --resume --quiet; grep -c epoch_end parts/metrics.jsonl");
-    assert_said(shell, 0, "3\n");
+    assert_shell(shell, RUN "--epochs 3 --out whole --quiet", 0, "");
+    assert_shell(
+        shell, RUN "--steps 20 --out parts --quiet && " RUN "--steps 31 --out parts --resume --quiet", 0, "");
+    assert_shell(shell, RUN "--epochs 3 --out parts --resume --quiet; grep -c epoch_end parts/metrics.jsonl",
+                 0, "3\n");
     assert_same_epochs(shell, "whole", "parts", 0);
-    shell_run(shell, "cmp whole/latest/model.safetensors parts/latest/model.safetensors");
-    assert_said(shell, 0, "");
+    assert_shell(shell, "cmp whole/latest/model.safetensors parts/latest/model.safetensors", 0, "");
 }
 
 /* ---- the best checkpoint and --patience ---- */
@@ -148,8 +143,7 @@ static void assert_link(Shell *shell, const char *run, int64_t step) {
     char command[128], expected[64];
     snprintf(command, sizeof command, "readlink %s/best", run);
     snprintf(expected, sizeof expected, "checkpoints/step-%lld\n", (long long)step);
-    shell_run(shell, command);
-    assert_said(shell, 0, expected);
+    assert_shell(shell, command, 0, expected);
 }
 
 /* The step of the lowest validation loss among the epochs of a run. */
@@ -165,8 +159,8 @@ static int64_t lowest_step(const json_t *summary) {
 static void keeps_the_best(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, WORSE "--save-every epoch --keep 1 --out run");
-    assert_said(shell, 0, "\nbest checkpoint run/best: step ");
+    assert_shell(shell, WORSE "--save-every epoch --keep 1 --out run", 0,
+                 "\nbest checkpoint run/best: step ");
     assert_said(shell, 0, "\nnext: weft generate run/best \"");
     assert_said(shell, 0, "\n      weft report run\n");
     CLEANUP(json_decrefp) json_t *summary = summary_of(shell, "run");
@@ -177,18 +171,16 @@ static void keeps_the_best(void **state) {
     assert_link(shell, "run", best);
     snprintf(expected, sizeof expected, "run/checkpoints/step-%lld\nrun/checkpoints/step-%lld\n",
              (long long)last, (long long)best);
-    shell_run(shell, "ls -d run/checkpoints/* | sort -t- -k2 -rn");
-    assert_said(shell, 0, expected);
-    shell_run(shell, WEFT_BINARY " eval run/best text.txt --json");
-    assert_said(shell, 0, "\"loss\"");
+    assert_shell(shell, "ls -d run/checkpoints/* | sort -t- -k2 -rn", 0, expected);
+    assert_shell(shell, WEFT_BINARY " eval run/best text.txt --json", 0, "\"loss\"");
 }
 
 /* The run stops by itself, also if it was killed in between, and stays stopped. */
 static void stops_without_improvement(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, WORSE "--patience 2 --save-every 7 --keep 0 --out whole");
-    assert_said(shell, 0, ": the validation loss has not improved in 2 validations; the lowest was ");
+    assert_shell(shell, WORSE "--patience 2 --save-every 7 --keep 0 --out whole", 0,
+                 ": the validation loss has not improved in 2 validations; the lowest was ");
     CLEANUP(json_decrefp) json_t *whole = summary_of(shell, "whole");
     const json_t *epochs = json_object_get(whole, "epochs");
     assert_true(json_is_true(json_object_get(whole, "stopped_early")));
@@ -196,23 +188,23 @@ static void stops_without_improvement(void **state) {
     assert_int_equal(value(json_array_get(epochs, json_array_size(epochs) - 3), "step"), lowest_step(whole));
     assert_link(shell, "whole", lowest_step(whole));
 
-    shell_run(shell,
-              "cp -r whole parts && rm parts/summary.json parts/best && cd parts && for i in 1 2 3 4 5; do "
-              "rm -r checkpoints/$(ls checkpoints | sort -t- -k2 -n | tail -n 1); done && ln -sfn "
-              "checkpoints/$(ls checkpoints | sort -t- -k2 -n | tail -n 1) latest");
-    assert_said(shell, 0, "");
-    shell_run(shell, WEFT_BINARY " train --resume --out parts && cmp whole/latest/model.safetensors "
-                                 "parts/latest/model.safetensors");
-    assert_said(shell, 0, "has not improved in 2 validations");
+    assert_shell(
+        shell,
+        "cp -r whole parts && rm parts/summary.json parts/best && cd parts && for i in 1 2 3 4 5; do "
+        "rm -r checkpoints/$(ls checkpoints | sort -t- -k2 -n | tail -n 1); done && ln -sfn "
+        "checkpoints/$(ls checkpoints | sort -t- -k2 -n | tail -n 1) latest",
+        0, "");
+    assert_shell(shell,
+                 WEFT_BINARY " train --resume --out parts && cmp whole/latest/model.safetensors "
+                             "parts/latest/model.safetensors",
+                 0, "has not improved in 2 validations");
     CLEANUP(json_decrefp) json_t *parts = summary_of(shell, "parts");
     static const char *const keys[] = {"steps", "val_loss", "val_loss_mean", "best_step", "best_val_loss"};
     for (size_t k = 0; k < 5; k++) assert_true(value(whole, keys[k]) == value(parts, keys[k]));
     assert_link(shell, "parts", lowest_step(whole));
 
-    shell_run(shell, WEFT_BINARY " train --resume --out whole");
-    assert_said(shell, 0, "has not improved in 2 validations");
-    shell_run(shell, WEFT_BINARY " train --resume --out whole --patience 3 --quiet");
-    assert_said(shell, 0, "");
+    assert_shell(shell, WEFT_BINARY " train --resume --out whole", 0, "has not improved in 2 validations");
+    assert_shell(shell, WEFT_BINARY " train --resume --out whole --patience 3 --quiet", 0, "");
     CLEANUP(json_decrefp) json_t *longer = summary_of(shell, "whole");
     assert_true(value(longer, "steps") > value(whole, "steps"));
 }
@@ -223,38 +215,36 @@ static void stops_without_improvement(void **state) {
 static void samples(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, RUN "--steps 20 --out plain --quiet");
-    assert_said(shell, 0, "");
-    shell_run(shell, RUN "--steps 20 --sample-every 10 --out sampled");
-    assert_said(shell, 0, "\nstep 10  \"");
+    assert_shell(shell, RUN "--steps 20 --out plain --quiet", 0, "");
+    assert_shell(shell, RUN "--steps 20 --sample-every 10 --out sampled", 0, "\nstep 10  \"");
     assert_said(shell, 0, "\" continues \"");
-    shell_run(shell, "grep -c '\"sample\":' sampled/metrics.jsonl; cmp plain/latest/model.safetensors "
-                     "sampled/latest/model.safetensors && cmp plain/latest/optimizer.safetensors "
-                     "sampled/latest/optimizer.safetensors");
-    assert_said(shell, 0, "2\n");
-    shell_run(shell, RUN "--steps 2 --sample-every 1 --model bert-tiny --quiet");
-    assert_said(shell, 2, "--sample-every needs a model that generates text");
+    assert_shell(shell,
+                 "grep -c '\"sample\":' sampled/metrics.jsonl; cmp plain/latest/model.safetensors "
+                 "sampled/latest/model.safetensors && cmp plain/latest/optimizer.safetensors "
+                 "sampled/latest/optimizer.safetensors",
+                 0, "2\n");
+    assert_shell(shell, RUN "--steps 2 --sample-every 1 --model bert-tiny --quiet", 2,
+                 "--sample-every needs a model that generates text");
     if (!mpi_built()) return;
-    shell_run(shell,
-              RUN "--steps 20 --sample-every 10 --dp 2 --pp 2 --zero 1 --micro-batch 1 --out grid --quiet; "
-                  "grep -ho '\"sample\":.*' sampled/metrics.jsonl grid/metrics.jsonl | sort -u | wc -l");
-    assert_said(shell, 0, "2\n"); /* the same two texts */
-    shell_run(shell, RUN "--steps 2 --sample-every 1 --tp 2 --quiet");
-    assert_said(shell, 2, "--sample-every cannot be combined with tensor parallelism (--tp 2)");
+    assert_shell(shell,
+                 RUN
+                 "--steps 20 --sample-every 10 --dp 2 --pp 2 --zero 1 --micro-batch 1 --out grid --quiet; "
+                 "grep -ho '\"sample\":.*' sampled/metrics.jsonl grid/metrics.jsonl | sort -u | wc -l",
+                 0, "2\n"); /* the same two texts */
+    assert_shell(shell, RUN "--steps 2 --sample-every 1 --tp 2 --quiet", 2,
+                 "--sample-every cannot be combined with tensor parallelism (--tp 2)");
 }
 
 static void refused(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, RUN "--patience 2 --val-fraction 0");
-    assert_said(shell, 2, "--patience needs validation data");
-    shell_run(shell, RUN "--patience 2 --eval-every 0");
-    assert_said(shell, 2, "pass --eval-every N or epoch");
-    shell_run(shell, RUN "--save-every epochs");
-    assert_said(shell, 2, "--save-every epochs: expected an integer >= 0 or epoch");
+    assert_shell(shell, RUN "--patience 2 --val-fraction 0", 2, "--patience needs validation data");
+    assert_shell(shell, RUN "--patience 2 --eval-every 0", 2, "pass --eval-every N or epoch");
+    assert_shell(shell, RUN "--save-every epochs", 2,
+                 "--save-every epochs: expected an integer >= 0 or epoch");
     shell_write(shell, "config.json", "{\"eval-every\": \"step\"}", 0644);
-    shell_run(shell, WEFT_BINARY " train --data text.txt --config config.json");
-    assert_said(shell, 2, "config.json: eval-every step: expected an integer >= 0 or epoch");
+    assert_shell(shell, WEFT_BINARY " train --data text.txt --config config.json", 2,
+                 "config.json: eval-every step: expected an integer >= 0 or epoch");
 }
 
 int main(void) {

@@ -123,16 +123,14 @@ static void write_text(const Shell *shell) {
 static void nothing_poisoned_is_saved(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, TINY "--steps 1 --lr 1e39 --out new");
-    assert_said(shell, 1, "contains NaN or Inf");
+    assert_shell(shell, TINY "--steps 1 --lr 1e39 --out new", 1, "contains NaN or Inf");
     assert_said(shell, 1, "lower --lr");
     shell_run(shell, "ls new/checkpoints; test ! -e new/latest");
     assert_int_equal(shell->code, 0);
     assert_string_equal(shell->said, "");
-    shell_run(shell, TINY "--steps 3 --keep 1 --out run");
-    assert_said(shell, 0, "");
-    shell_run(shell, TINY "--steps 4 --keep 1 --lr 1e39 --resume --out run");
-    assert_said(shell, 1, "the newest checkpoint is that of step 3");
+    assert_shell(shell, TINY "--steps 3 --keep 1 --out run", 0, "");
+    assert_shell(shell, TINY "--steps 4 --keep 1 --lr 1e39 --resume --out run", 1,
+                 "the newest checkpoint is that of step 3");
     shell_run(shell, "ls run/checkpoints; readlink run/latest");
     assert_string_equal(shell->said, "step-3\ncheckpoints/step-3\n");
 }
@@ -140,23 +138,19 @@ static void nothing_poisoned_is_saved(void **state) {
 static void divergence_is_located(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, TINY "--steps 3 --lr 1e39");
-    assert_said(shell, 1,
-                "step 2: training diverged (loss nan, gradient norm nan): weight embed.token contains");
-    shell_run(shell, TINY "--steps 3 --lr 1e30 --clip 0");
-    assert_said(shell, 1, "step 2: training diverged");
+    assert_shell(shell, TINY "--steps 3 --lr 1e39", 1,
+                 "step 2: training diverged (loss nan, gradient norm nan): weight embed.token contains");
+    assert_shell(shell, TINY "--steps 3 --lr 1e30 --clip 0", 1, "step 2: training diverged");
     assert_said(shell, 1, "the gradient of head.norm.bias contains NaN");
-    shell_run(shell, TINY "--steps 30 --lr 2 --save-every 1 --keep 1 --out run");
-    assert_said(shell, 1, "step 9: training diverged: the loss is");
+    assert_shell(shell, TINY "--steps 30 --lr 2 --save-every 1 --keep 1 --out run", 1,
+                 "step 9: training diverged: the loss is");
     shell_run(shell, "ls run/checkpoints");
     assert_string_equal(shell->said, "step-1\n");
-    shell_run(shell, TINY "--steps 12 --lr 2 --on-divergence warn");
-    assert_said(shell, 0, "warning: step 2: loss spike");
+    assert_shell(shell, TINY "--steps 12 --lr 2 --on-divergence warn", 0, "warning: step 2: loss spike");
     if (!mpi_built()) return;
-    shell_run(shell, TINY "--steps 3 --lr 1e39 --ranks 2 --zero 3");
-    assert_said(shell, 1, "weight embed.token contains");
-    shell_run(shell, TINY "--steps 3 --lr 1e30 --clip 0 --ranks 2 --pp 2");
-    assert_said(shell, 1, "the gradient of head.norm.bias contains NaN");
+    assert_shell(shell, TINY "--steps 3 --lr 1e39 --ranks 2 --zero 3", 1, "weight embed.token contains");
+    assert_shell(shell, TINY "--steps 3 --lr 1e30 --clip 0 --ranks 2 --pp 2", 1,
+                 "the gradient of head.norm.bias contains NaN");
 }
 
 static int count(const char *text, const char *part) {
@@ -187,22 +181,19 @@ static void read_losses(const Shell *shell, const char *run, double *losses, int
 static void spikes_are_reported(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, SPIKED);
-    assert_said(shell, 0, "warning: step 41: loss spike");
+    assert_shell(shell, SPIKED, 0, "warning: step 41: loss spike");
     assert_int_equal(count(shell->said, "loss spike"), 2);
 }
 
 static void spikes_are_skipped(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, SPIKED "--on-divergence skip --out run");
-    assert_said(shell, 0, "its update is skipped");
+    assert_shell(shell, SPIKED "--on-divergence skip --out run", 0, "its update is skipped");
     assert_int_equal(count(shell->said, "its update is skipped"), 2);
     double losses[67];
     read_losses(shell, "run", losses, 66);
     assert_true(losses[42] < 1.01 * losses[40]);
-    shell_run(shell, "grep -c '\"skipped\":true' run/metrics.jsonl");
-    assert_said(shell, 0, "2");
+    assert_shell(shell, "grep -c '\"skipped\":true' run/metrics.jsonl", 0, "2");
 }
 
 /* The batch of step 41 is left out: its place is taken by the next. All layouts and a run that was stopped in
@@ -211,20 +202,20 @@ static void spikes_are_rolled_back(void **state) {
     Shell *shell = *state;
     double one[67], other[67];
     write_text(shell);
-    shell_run(shell, SPIKED "--on-divergence rollback --out one");
-    assert_said(shell, 0, "warning: step 41: loss spike");
+    assert_shell(shell, SPIKED "--on-divergence rollback --out one", 0, "warning: step 41: loss spike");
     assert_said(shell, 0, "rolling back to step 40 (rollback 1 of at most 3); the next 1 batch is left out");
     assert_said(shell, 0,
                 "rolling back to step 50 (rollback 2 of at most 3); the next 10 batches are left out");
     read_losses(shell, "one", one, 66);
     for (int i = 30; i <= 66; i++) assert_true(one[i] < 1);
-    shell_run(shell, SPIKED "--on-divergence rollback --rollbacks 1");
-    assert_said(shell, 2, "--on-divergence rollback needs --out");
-    shell_run(shell, SPIKED "--on-divergence rollback --rollbacks 1 --out few");
-    assert_said(shell, 1, "as often as --rollbacks allows");
-    shell_run(shell, TINY "--lr 1e-2 --save-every 10 --steps 45 --on-divergence rollback --out two && " SPIKED
-                          "--on-divergence rollback --resume --out two");
-    assert_said(shell, 0, "");
+    assert_shell(shell, SPIKED "--on-divergence rollback --rollbacks 1", 2,
+                 "--on-divergence rollback needs --out");
+    assert_shell(shell, SPIKED "--on-divergence rollback --rollbacks 1 --out few", 1,
+                 "as often as --rollbacks allows");
+    assert_shell(shell,
+                 TINY "--lr 1e-2 --save-every 10 --steps 45 --on-divergence rollback --out two && " SPIKED
+                      "--on-divergence rollback --resume --out two",
+                 0, "");
     read_losses(shell, "two", other, 66);
     for (int i = 1; i <= 66; i++) assert_true(one[i] == other[i]);
     if (!mpi_built()) return;
@@ -233,8 +224,7 @@ static void spikes_are_rolled_back(void **state) {
         char command[1024];
         snprintf(command, sizeof command, "%s --on-divergence rollback --ranks 2 %s --out ranks%zu", SPIKED,
                  layouts[k], k);
-        shell_run(shell, command);
-        assert_said(shell, 0, "");
+        assert_shell(shell, command, 0, "");
         assert_int_equal(count(shell->said, "rolling back"), 2);
         snprintf(command, sizeof command, "ranks%zu", k);
         read_losses(shell, command, other, 66);
@@ -348,12 +338,13 @@ static void emptied_directories_are_completed(void **state) {
 static void saves_are_tried_again(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, "mkdir run && touch run/checkpoints && " TINY
-                     "--steps 6 --save-every 3 --save-failures 0 --out run");
-    assert_said(shell, 1, "checkpoints");
+    assert_shell(shell,
+                 "mkdir run && touch run/checkpoints && " TINY
+                 "--steps 6 --save-every 3 --save-failures 0 --out run",
+                 1, "checkpoints");
     assert_int_equal(count(shell->said, "training continues"), 0);
-    shell_run(shell, TINY "--steps 4 --save-every 2 --save-failures 3 --resume --out run");
-    assert_said(shell, 1, "training continues");
+    assert_shell(shell, TINY "--steps 4 --save-every 2 --save-failures 3 --resume --out run", 1,
+                 "training continues");
     shell_run(
         shell,
         "{ " TINY "--steps 60 --save-every 1 --save-failures 1000 --resume --out run 2>log & run=$!; "
@@ -368,15 +359,15 @@ static void saves_are_tried_again(void **state) {
 static void saves_without_memory_for_a_copy(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell,
-              "low=0 high=4000000; for i in 1 2 3 4 5 6 7 8 9 10; do "
-              "kb=$(((low + high) / 2)); rm -rf lean; code=0; "
-              "(ulimit -v $kb; " TINY
-              "--steps 2 --hidden 512 --save-every 1 --threads 1 --out lean) >log 2>&1 || code=$?; "
-              "if [ $code != 0 ]; then low=$kb; "
-              "elif grep -q 'not enough memory for a copy of the weights and optimizer state' log; then "
-              "readlink lean/latest; exit 0; else high=$kb; fi; done; cat log; exit 1");
-    assert_said(shell, 0, "checkpoints/step-2\n");
+    assert_shell(shell,
+                 "low=0 high=4000000; for i in 1 2 3 4 5 6 7 8 9 10; do "
+                 "kb=$(((low + high) / 2)); rm -rf lean; code=0; "
+                 "(ulimit -v $kb; " TINY
+                 "--steps 2 --hidden 512 --save-every 1 --threads 1 --out lean) >log 2>&1 || code=$?; "
+                 "if [ $code != 0 ]; then low=$kb; "
+                 "elif grep -q 'not enough memory for a copy of the weights and optimizer state' log; then "
+                 "readlink lean/latest; exit 0; else high=$kb; fi; done; cat log; exit 1",
+                 0, "checkpoints/step-2\n");
 }
 
 /* Needs a file system of its own; skips where none can be mounted. The disk is full for part of the run, and

@@ -375,8 +375,7 @@ static void check_summary(const json_t *summary, int ranks) {
 static void alone(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, RUN "--steps 6 --eval-every 3 --save-every 3");
-    assert_said(shell, 0, "");
+    assert_shell(shell, RUN "--steps 6 --eval-every 3 --save-every 3", 0, "");
     CLEANUP(json_decrefp) json_t *summary = read_json(shell, "run/summary.json");
     CLEANUP(json_decrefp) json_t *peak = read_json(shell, "cache/peak.json");
     check_lines(shell, 6, 1, 0);

@@ -304,9 +304,7 @@ static void waits_for_the_directory(void **state) {
         _exit(0);
     }
     close(fd); /* the child still has the lock */
-    Ran ran = program_run(SMALL, "--steps", "1", "--quiet", "--out", run_dir);
-    if (ran.code) fail_msg("%s", ran.err);
-    ran_done(&ran);
+    assert_runs(program_run(SMALL, "--steps", "1", "--quiet", "--out", run_dir));
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 

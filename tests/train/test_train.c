@@ -76,8 +76,7 @@ static void assert_same_file(const Shell *shell, const char *a, const char *b) {
 static void test_learns(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, TINY "--steps 120 --lr 3e-3 --out run --eval-every 40");
-    assert_said(shell, 0, "");
+    assert_shell(shell, TINY "--steps 120 --lr 3e-3 --out run --eval-every 40", 0, "");
     assert_true(summary_number(shell, "run", "loss_first") > 5.3); /* about log(257) */
     assert_true(summary_number(shell, "run", "loss_last") < 2.0);
     assert_true(summary_number(shell, "run", "val_loss") < 2.0);
@@ -87,8 +86,7 @@ static void test_learns(void **state) {
 static void test_bert_learns(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, TINY_BERT "--steps 150 --lr 3e-3 --out run");
-    assert_said(shell, 0, "");
+    assert_shell(shell, TINY_BERT "--steps 150 --lr 3e-3 --out run", 0, "");
     assert_true(summary_number(shell, "run", "loss_last") <
                 0.75 * summary_number(shell, "run", "loss_first"));
 }
@@ -102,12 +100,10 @@ static void test_accumulation(void **state) {
         double whole[20], parts[20];
         char command[1024];
         snprintf(command, sizeof command, "%s --steps 20 --lr 1e-3 --out whole%d", models[m], m);
-        shell_run(shell, command);
-        assert_said(shell, 0, "");
+        assert_shell(shell, command, 0, "");
         snprintf(command, sizeof command, "%s --steps 20 --lr 1e-3 --micro-batch 1 --out parts%d", models[m],
                  m);
-        shell_run(shell, command);
-        assert_said(shell, 0, "");
+        assert_shell(shell, command, 0, "");
         assert_int_equal(read_losses(shell, m ? "whole1" : "whole0", whole, 20), 20);
         assert_int_equal(read_losses(shell, m ? "parts1" : "parts0", parts, 20), 20);
         for (int i = 0; i < 20; i++)
@@ -126,8 +122,7 @@ static void test_modes_are_exact(void **state) {
         for (int w = 0; w < 5; w++) {
             char command[1024], first[128], other[128];
             snprintf(command, sizeof command, "%s --steps 10 %s --out %d.%d", models[m], ways[w], m, w);
-            shell_run(shell, command);
-            assert_said(shell, 0, "");
+            assert_shell(shell, command, 0, "");
             snprintf(first, sizeof first, "%d.0/latest/model.safetensors", m);
             snprintf(other, sizeof other, "%d.%d/latest/model.safetensors", m, w);
             assert_same_file(shell, first, other);
@@ -175,8 +170,7 @@ static void test_killed_runs_resume(void **state) {
         char command[1024];
         snprintf(command, sizeof command, "rm -rf whole cut; %s --out whole", runs[m]);
         double start = clock_wall();
-        shell_run(shell, command);
-        assert_said(shell, 0, "");
+        assert_shell(shell, command, 0, "");
         run_with_kills(shell, runs[m], "cut", clock_wall() - start);
         assert_same_file(shell, "whole/latest/model.safetensors", "cut/latest/model.safetensors");
         assert_same_file(shell, "whole/latest/optimizer.safetensors", "cut/latest/optimizer.safetensors");
@@ -184,8 +178,7 @@ static void test_killed_runs_resume(void **state) {
         assert_int_equal(read_losses(shell, "whole", whole, 300), 300);
         assert_int_equal(read_losses(shell, "cut", cut, 300), 300);
         assert_memory_equal(whole, cut, sizeof whole);
-        shell_run(shell, "ls cut/checkpoints | wc -l");
-        assert_said(shell, 0, "2");
+        assert_shell(shell, "ls cut/checkpoints | wc -l", 0, "2");
     }
 }
 
@@ -198,9 +191,9 @@ static void test_interrupt_saves(void **state) {
         "{ " TINY "--steps 100000000 --save-every 0 --out run & run=$!; "
         "until grep -qs '\"loss\"' run/metrics.jsonl; do sleep 0.05; done; kill -TERM $run; wait $run; }");
     assert_int_equal(shell->code, 75);
-    shell_run(shell,
-              "test -e run/latest/model.safetensors && grep -c '\"interrupted\": true' run/summary.json");
-    assert_said(shell, 0, "1");
+    assert_shell(shell,
+                 "test -e run/latest/model.safetensors && grep -c '\"interrupted\": true' run/summary.json",
+                 0, "1");
 }
 
 /* Only one process may use a run directory, and a directory that is not a run's is left alone. */
@@ -213,16 +206,17 @@ static void test_directory_is_guarded(void **state) {
         "--steps 100000000 --out run & run=$!; until test -s run/metrics.jsonl; do sleep 0.05; done; " TINY
         "--steps 5 --resume --out run; code=$?; kill -9 $run; exit $code; }");
     assert_said(shell, 1, "another process");
-    shell_run(shell, "mkdir model && echo '{\"model_type\": \"gpt2\"}' >model/config.json; " TINY
-                     "--steps 5 --out model; code=$?; cat model/config.json; exit $code");
-    assert_said(shell, 2, "not from a weft run");
+    assert_shell(shell,
+                 "mkdir model && echo '{\"model_type\": \"gpt2\"}' >model/config.json; " TINY
+                 "--steps 5 --out model; code=$?; cat model/config.json; exit $code",
+                 2, "not from a weft run");
     assert_said(shell, 2, "{\"model_type\": \"gpt2\"}");
-    shell_run(shell,
-              TINY "--steps 5 --out other && tr a-z b-za <text.txt >moved && mv moved text.txt && " TINY
-                   "--steps 9 --resume --out other");
-    assert_said(shell, 2, "was trained on other data; pass the same --data");
-    shell_run(shell, "cp -rL other copy && " TINY "--steps 9 --resume --out copy");
-    assert_said(shell, 2, "remove copy/latest and copy/best, then resume");
+    assert_shell(shell,
+                 TINY "--steps 5 --out other && tr a-z b-za <text.txt >moved && mv moved text.txt && " TINY
+                      "--steps 9 --resume --out other",
+                 2, "was trained on other data; pass the same --data");
+    assert_shell(shell, "cp -rL other copy && " TINY "--steps 9 --resume --out copy", 2,
+                 "remove copy/latest and copy/best, then resume");
 }
 
 static void test_refusals(void **state) {
@@ -257,10 +251,9 @@ static void test_refusals(void **state) {
         assert_said(shell, cases[i].code, cases[i].sentence);
     }
     /* Results stay, even if checkpoints were deleted to save space. */
-    shell_run(shell, "rm -r run/checkpoints run/latest && " TINY "--steps 3 --out run");
-    assert_said(shell, 2, "contains the results of a run");
-    shell_run(shell, TINY "--steps 3 --resume --out run");
-    assert_said(shell, 2, "contains the results of a run");
+    assert_shell(shell, "rm -r run/checkpoints run/latest && " TINY "--steps 3 --out run", 2,
+                 "contains the results of a run");
+    assert_shell(shell, TINY "--steps 3 --resume --out run", 2, "contains the results of a run");
 }
 
 /* The disk fills up while a checkpoint is written: one clear error, and the previous checkpoint stays
@@ -268,14 +261,12 @@ static void test_refusals(void **state) {
 static void test_full_disk(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, TINY "--steps 5 --save-every 5 --out run");
-    assert_said(shell, 0, "");
-    shell_run(shell, "sh -c 'ulimit -f 60; exec " TINY "--steps 10 --save-every 5 --resume --out run'");
-    assert_said(shell, 1, "cannot write");
+    assert_shell(shell, TINY "--steps 5 --save-every 5 --out run", 0, "");
+    assert_shell(shell, "sh -c 'ulimit -f 60; exec " TINY "--steps 10 --save-every 5 --resume --out run'", 1,
+                 "cannot write");
     shell_run(shell, "ls run/checkpoints; readlink run/latest; find run -name '*tmp*'");
     assert_string_equal(shell->said, "step-5\ncheckpoints/step-5\n");
-    shell_run(shell, TINY "--steps 10 --save-every 5 --resume --out run");
-    assert_said(shell, 0, "");
+    assert_shell(shell, TINY "--steps 10 --save-every 5 --resume --out run", 0, "");
 }
 
 /* fp16: an overflow skips the step and halves the loss scale, steps without overflow double it, and a resumed
@@ -283,29 +274,29 @@ static void test_full_disk(void **state) {
 static void test_loss_scale(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, TINY "--precision fp16 --loss-scale 16777216 --steps 12 --out high");
-    assert_said(shell, 0, "");
+    assert_shell(shell, TINY "--precision fp16 --loss-scale 16777216 --steps 12 --out high", 0, "");
     shell_run(
         shell,
         "grep -c '\"skipped\":true' high/metrics.jsonl; grep -c '\"grad_norm\":null' high/metrics.jsonl");
     int skipped = 0, unknown = 0;
     assert_int_equal(sscanf(shell->said, "%d %d", &skipped, &unknown), 2);
     assert_true(skipped > 0 && skipped < 12 && skipped == unknown);
-    shell_run(shell, TINY "--precision fp16 --loss-scale 64 --loss-scale-steps 2 --steps 6 --out low");
-    assert_said(shell, 0, "");
-    shell_run(shell,
-              TINY "--precision fp16 --loss-scale 64 --loss-scale-steps 2 --steps 8 --resume --out low");
-    assert_said(shell, 0, "");
-    shell_run(shell, "tail -n 2 low/metrics.jsonl");
-    assert_said(shell, 0, "\"loss_scale\":1024");
+    assert_shell(shell, TINY "--precision fp16 --loss-scale 64 --loss-scale-steps 2 --steps 6 --out low", 0,
+                 "");
+    assert_shell(shell,
+                 TINY "--precision fp16 --loss-scale 64 --loss-scale-steps 2 --steps 8 --resume --out low", 0,
+                 "");
+    assert_shell(shell, "tail -n 2 low/metrics.jsonl", 0, "\"loss_scale\":1024");
 }
 
 /* `--data self` trains on weft's own source and needs no file. */
 static void test_self(void **state) {
     Shell *shell = *state;
-    shell_run(shell, WEFT_BINARY
-              " train --model gpt2-tiny --seq 64 --hidden 32 --heads 2 --data self --steps 2 --quiet --json");
-    assert_said(shell, 0, "\"loss_last\"");
+    assert_shell(
+        shell,
+        WEFT_BINARY
+        " train --model gpt2-tiny --seq 64 --hidden 32 --heads 2 --data self --steps 2 --quiet --json",
+        0, "\"loss_last\"");
 }
 
 int main(void) {
