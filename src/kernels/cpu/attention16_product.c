@@ -5,55 +5,14 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/amx.h"
 #include "kernels/cpu/micro16.h"
+#include "kernels/cpu/tiles.h"
 
 enum { ROWS = 8 };
 
-/* Static, because the compiler believes that the instruction reads only the first bytes. */
-static const TileConfig config = TILE_CONFIG_FULL;
-
-static void begin_amx(void) {
-    _tile_loadconfig(&config);
-}
-
-static void end_amx(void) {
-    _tile_release();
-}
-
-/* Tiles 0 to 3 are the accumulators, 4 and 5 the upper and lower left rows, 6 and 7 the right columns. */
 static void run_amx(int64_t depth, const Left16 *left, const uint16_t *panel, float *c, int64_t c_stride,
                     bool add) {
-    const uint16_t *a = left->at, *b = panel;
-    float *lower = c + HALF * c_stride;
-    int64_t bytes = c_stride * (int64_t)sizeof *c, row = 2 * left->row;
-    if (add) {
-        _tile_loadd(0, c, bytes);
-        _tile_loadd(1, c + HALF, bytes);
-        _tile_loadd(2, lower, bytes);
-        _tile_loadd(3, lower + HALF, bytes);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-    for (int64_t k = 0; k < depth; k += SIDE) {
-        _tile_loadd(4, a, row);
-        _tile_loadd(6, b, 2 * SIDE);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + TILE, 2 * SIDE);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + HALF * left->row, row);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-        a += left->block;
-        b += SIDE * SIDE;
-    }
-    _tile_stored(0, c, bytes);
-    _tile_stored(1, c + HALF, bytes);
-    _tile_stored(2, lower, bytes);
-    _tile_stored(3, lower + HALF, bytes);
+    tiles_product(depth, left->at, left->row, left->block, panel, SIDE, TILE, c, c_stride, add);
 }
 
 static void nothing(void) {}
@@ -92,7 +51,8 @@ static void run_dot(int64_t depth, const Left16 *left, const uint16_t *panel, fl
         rows_dot(depth, rows, panel, c, c_stride, add);
 }
 
-static const Product16 product_amx = {begin_amx, end_amx, run_amx}, product_dot = {nothing, nothing, run_dot};
+static const Product16 product_amx = {tiles_begin, tiles_end, run_amx},
+                       product_dot = {nothing, nothing, run_dot};
 
 Status product16_choose(const Product16 **ret_product, Tensor qkv, const Attention *spec) {
     const Micro *micro = NULL;

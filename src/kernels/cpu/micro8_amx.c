@@ -10,22 +10,11 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/amx.h"
 #include "kernels/cpu/micro8.h"
+#include "kernels/cpu/tiles.h"
 
 enum { ROWS = 32, COLS = 32, INPUTS = 64, HALF = 16, TILE_BYTES = 1024 };
 enum { SLICE = COLS * (INT4_GROUP / 2 + 1) };
-
-/* Static, because the compiler believes that the instruction reads only the first bytes. */
-static const TileConfig config = TILE_CONFIG_FULL;
-
-static void begin_amx(void) {
-    _tile_loadconfig(&config);
-}
-
-static void end_amx(void) {
-    _tile_release();
-}
 
 /* Up to HALF rows. Tiles 0 and 1 are the accumulators, 4 the rows, 6 and 7 the columns. All rows are stored,
  * even if fewer exist: c has room for them. */
@@ -43,17 +32,12 @@ static void run_upper(int64_t depth, const int8_t *a, const int8_t *b, int32_t *
     _tile_stored(1, c + HALF, bytes);
 }
 
-/* Tiles 0 to 3 are the accumulators, 4 and 5 the upper and lower rows, 6 and 7 the columns. */
 static void run_amx(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride) {
-    int64_t bytes = c_stride * (int64_t)sizeof *c;
     if (rows <= HALF) {
-        run_upper(depth, a, b, c, bytes);
+        run_upper(depth, a, b, c, c_stride * (int64_t)sizeof *c);
         return;
     }
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    tiles_zero();
     for (int64_t k = 0; k < depth; k += INPUTS, a += ROWS * INPUTS, b += COLS * INPUTS) {
         _tile_loadd(4, a, INPUTS);
         _tile_loadd(6, b, 4 * COLS);
@@ -64,10 +48,7 @@ static void run_amx(int64_t depth, int rows, const int8_t *a, const int8_t *b, i
         _tile_dpbssd(2, 5, 6);
         _tile_dpbssd(3, 5, 7);
     }
-    _tile_stored(0, c, bytes);
-    _tile_stored(1, c + HALF, bytes);
-    _tile_stored(2, c + HALF * c_stride, bytes);
-    _tile_stored(3, c + HALF * c_stride + HALF, bytes);
+    tiles_store(c, c_stride);
 }
 
 /* ---- int4 weights ---- */
@@ -122,10 +103,7 @@ static void combine(int32_t *c, int64_t c_stride, const int32_t *low, const int3
 static void run4_half(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                       int64_t c_stride) {
     int32_t sums[4][HALF * HALF] __attribute__((aligned(64)));
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    tiles_zero();
     for (int64_t k = 0; k < depth; k += INPUTS, a += ROWS * INPUTS, b += 4 * TILE_BYTES) {
         _tile_loadd(4, a, INPUTS);
         _tile_loadd(6, b, 4 * HALF);
@@ -160,8 +138,8 @@ const Micro8 micro8_amx = {.name = "amx",
                            .unpack4 = unpack_amx,
                            .run4_unpacked = run4_amx,
                            .unpacked_bytes = 2 * COLS,
-                           .begin = begin_amx,
-                           .end = end_amx,
+                           .begin = tiles_begin,
+                           .end = tiles_end,
                            .few = &micro8_vnni};
 
 #endif

@@ -4,55 +4,14 @@
  * are padded to 32 steps. Compiled for AMX and AVX-512. */
 #if defined(__x86_64__)
 
-#include "kernels/cpu/amx.h"
 #include "kernels/cpu/pack16_pairs.h"
+#include "kernels/cpu/tiles.h"
 
 enum { ROWS = 32, COLS = 32, STEPS = 32, HALF = 16 };
 
-/* Static, because the compiler believes that the instruction reads only the first bytes. */
-static const TileConfig config = TILE_CONFIG_FULL;
-
-static void begin_amx(void) {
-    _tile_loadconfig(&config);
-}
-
-static void end_amx(void) {
-    _tile_release();
-}
-
-/* Tiles 0 to 3 are the accumulators, 4 and 5 the upper and lower left rows, 6 and 7 the right columns. */
-static void tile_amx(int64_t depth, const void *left_panel, const void *right_panel, float *c,
-                     int64_t c_stride, bool add) {
-    const uint16_t *a = left_panel, *b = right_panel;
-    float *lower = c + HALF * c_stride;
-    int64_t bytes = c_stride * (int64_t)sizeof *c;
-    if (add) {
-        _tile_loadd(0, c, bytes);
-        _tile_loadd(1, c + HALF, bytes);
-        _tile_loadd(2, lower, bytes);
-        _tile_loadd(3, lower + HALF, bytes);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-    for (int64_t k = 0; k < depth; k += STEPS) {
-        _tile_loadd(4, a, 2 * STEPS);
-        _tile_loadd(6, b, 4 * COLS);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + 2 * HALF, 4 * COLS);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + HALF * STEPS, 2 * STEPS);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-        a += ROWS * STEPS;
-        b += COLS * STEPS;
-    }
-    _tile_stored(0, c, bytes);
-    _tile_stored(1, c + HALF, bytes);
-    _tile_stored(2, lower, bytes);
-    _tile_stored(3, lower + HALF, bytes);
+static void tile_amx(int64_t depth, const void *left, const void *right, float *c, int64_t c_stride,
+                     bool add) {
+    tiles_product(depth, left, STEPS, ROWS * STEPS, right, 2 * COLS, COLS, c, c_stride, add);
 }
 
 /* The 32 steps of a row are contiguous, so packing is a copy. */
@@ -110,8 +69,8 @@ const Micro micro16_amx = {
     .cols = COLS,
     .unit = STEPS,
     .depth = 256,
-    .begin = begin_amx,
-    .end = end_amx,
+    .begin = tiles_begin,
+    .end = tiles_end,
     .tile = tile_amx,
     .pack = pack_amx,
 };

@@ -16,23 +16,11 @@
 
 #include <string.h>
 
-#include "kernels/cpu/amx.h"
 #include "kernels/cpu/pack16_pairs.h"
+#include "kernels/cpu/tiles.h"
 
 enum { SIDE = 32, HALF = 16, PARTS = 3, PART = SIDE * SIDE };
 
-/* Static, because the compiler believes that the instruction reads only the first bytes. */
-static const TileConfig config = TILE_CONFIG_FULL;
-
-static void begin_split(void) {
-    _tile_loadconfig(&config);
-}
-
-static void end_split(void) {
-    _tile_release();
-}
-
-/* Tiles 0 to 3 are the accumulators, 4 and 5 the upper and lower left rows, 6 and 7 the right columns. */
 #define LOAD_LEFT(part)                                                                                      \
     _tile_loadd(4, a + (part)*PART, 2 * SIDE);                                                               \
     _tile_loadd(5, a + (part)*PART + HALF * SIDE, 2 * SIDE);
@@ -45,25 +33,13 @@ static void end_split(void) {
     _tile_dpbf16ps(2, 5, 6);                                                                                 \
     _tile_dpbf16ps(3, 5, 7);
 
-static void store_tiles(float *c, int64_t c_stride) {
-    int64_t bytes = c_stride * (int64_t)sizeof *c;
-    float *lower = c + HALF * c_stride;
-    _tile_stored(0, c, bytes);
-    _tile_stored(1, c + HALF, bytes);
-    _tile_stored(2, lower, bytes);
-    _tile_stored(3, lower + HALF, bytes);
-}
-
 /* From one product to the next only one operand is loaded; the largest product comes last. The steps are
  * summed before they are added to c, because short sums have smaller errors. */
 static void tile_split(int64_t depth, const void *left_panel, const void *right_panel, float *c,
                        int64_t c_stride, bool add) {
     const uint16_t *a = left_panel, *b = right_panel;
     float sums[SIDE * SIDE];
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    tiles_zero();
     for (int64_t k = 0; k < depth; k += SIDE) {
         LOAD_LEFT(0) LOAD_RIGHT(2) MULTIPLY;
         LOAD_RIGHT(1) MULTIPLY;
@@ -74,7 +50,7 @@ static void tile_split(int64_t depth, const void *left_panel, const void *right_
         a += PARTS * PART;
         b += PARTS * PART;
     }
-    store_tiles(add ? sums : c, add ? SIDE : c_stride);
+    tiles_store(add ? sums : c, add ? SIDE : c_stride);
     for (int i = 0; add && i < SIDE; i++)
         for (int j = 0; j < SIDE; j += HALF) {
             float *to = c + i * c_stride + j;
@@ -200,8 +176,8 @@ const Micro micro32_split = {
     .cols = SIDE,
     .unit = SIDE,
     .depth = 256,
-    .begin = begin_split,
-    .end = end_split,
+    .begin = tiles_begin,
+    .end = tiles_end,
     .tile = tile_split,
     .pack = pack_split,
 };

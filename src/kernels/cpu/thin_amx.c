@@ -4,18 +4,15 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/amx.h"
 #include "kernels/cpu/thin.h"
-
-/* Static, because the compiler believes that the instruction reads only the first bytes. */
-static const TileConfig config = TILE_CONFIG_FULL;
+#include "kernels/cpu/tiles.h"
 
 void thin_amx_begin(void) {
-    _tile_loadconfig(&config);
+    tiles_begin();
 }
 
 void thin_amx_end(void) {
-    _tile_release();
+    tiles_end();
 }
 
 /* `columns` is a constant at the call sites. Tiles 0 to 3 are the accumulators, 4 the outputs, 5 to 7 the
@@ -24,10 +21,7 @@ static inline __attribute__((always_inline)) void run(int64_t depth, int columns
                                                       int64_t width, const uint16_t *w, int64_t w_stride,
                                                       const uint16_t *next, float *y, int64_t y_stride) {
     int64_t w_bytes = 2 * w_stride, x_bytes = 4 * width, y_bytes = 4 * y_stride;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    tiles_zero();
     for (int64_t k = 0; k < depth; k += THIN_AMX_INPUTS, x += THIN_AMX_INPUTS / 2 * width) {
         for (int i = 0; i < THIN_AMX_OUTPUTS; i++) __builtin_prefetch(next + i * w_stride + k, 0, 2);
         _tile_loadd(4, w + k, w_bytes);
