@@ -110,8 +110,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   weft_kernel_variant(avx2 -mavx2 -mfma -mf16c)
   weft_kernel_variant(avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mf16c -mprfchw
     -mprefer-vector-width=512)
-  # Each microkernel file needs its own instruction set extension, detected at run time by bf16.c and
-  # int8.c in src/kernels/cpu/.
+  # Each microkernel file needs its own instruction set extension, detected at run time by
+  # src/kernels/cpu/choose.c.
   set(avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mavx2 -mfma)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_dot.c PROPERTIES
     COMPILE_OPTIONS "${avx512};${unscheduled}")

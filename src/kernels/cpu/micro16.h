@@ -52,7 +52,7 @@ typedef struct Micro {
 
 enum { SKINNY_COLS = 4 };
 
-/* Micro-kernels in this build; each runs only if bf16.c detects its instructions. */
+/* Micro-kernels in this build; each runs only if choose.c detects its instructions. */
 extern const Micro micro16_mmla;
 extern const Micro micro16_dot;
 extern const Micro micro16_amx;

@@ -59,7 +59,7 @@ static inline const int32_t *micro8_bias(const int8_t *left, int rows, int64_t d
     return (const int32_t *)(const void *)(left + rows * depth);
 }
 
-/* Micro-kernels in this build; each runs only if int8.c detects its instructions. */
+/* Micro-kernels in this build; each runs only if choose.c detects its instructions. */
 extern const Micro8 micro8_mmla;
 extern const Micro8 micro8_sdot;
 extern const Micro8 micro8_avx2;
