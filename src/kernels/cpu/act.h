@@ -12,62 +12,88 @@
 static inline VecF gelu_divisor(VecF x) {
     return 1.0f + vec_exp2(x * (-2.30220818f - 0.102943239f * (x * x)));
 }
-static inline VecF gelu_tanh(VecF x) {
+static inline VecF gelu_tanh_of(VecF x) {
     return x / gelu_divisor(x);
 }
-static inline VecF gelu_erf(VecF x) {
+static inline VecF gelu_erf_of(VecF x) {
     VecF density;
     return x * vec_normal(x, &density);
 }
 static inline VecF silu_divisor(VecF x) {
     return 1.0f + vec_exp2(x * -1.44269504f);
 }
-static inline VecF silu(VecF x) {
+static inline VecF silu_of(VecF x) {
     return x / silu_divisor(x);
 }
-static inline VecF relu(VecF x) {
+static inline VecF relu_of(VecF x) {
     return vec_max(vec_set(0.0f), x);
 }
 
-/* dy times the derivative at x. */
-static inline VecF gelu_tanh_back(VecF dy, VecF x) {
-    VecF s = 1.0f / gelu_divisor(x);
-    return dy * (s + x * s * (1.0f - s) * (1.59576912f + 0.214064449f * x * x));
-}
-static inline VecF gelu_erf_back(VecF dy, VecF x) {
-    VecF density;
-    VecF phi = vec_normal(x, &density);
-    return dy * (phi + x * density);
-}
-static inline VecF silu_back(VecF dy, VecF x) {
-    VecF s = 1.0f / silu_divisor(x);
-    return dy * (s + x * s * (1.0f - s));
-}
-static inline VecF relu_back(VecF dy, VecF x) {
-    return vec_select(x > 0.0f, dy, vec_set(0.0f));
-}
-
-static inline VecF tanh_lanes(VecF x) {
+static inline VecF tanh_of(VecF x) {
     for (int lane = 0; lane < VEC; lane++) x[lane] = tanhf(x[lane]);
     return x;
 }
-static inline VecF tanh_back(VecF dy, VecF x) {
-    VecF y = tanh_lanes(x);
-    return dy * (1.0f - y * y);
+
+/* The value of an activation; *ret_slope is its derivative. */
+typedef VecF (*Slope)(VecF x, VecF *ret_slope);
+
+static inline VecF gelu_tanh_slope(VecF x, VecF *ret_slope) {
+    VecF s = 1.0f / gelu_divisor(x), y = x * s;
+    *ret_slope = s + y * (1.0f - s) * (1.59576912f + 0.214064449f * x * x);
+    return y;
+}
+static inline VecF gelu_erf_slope(VecF x, VecF *ret_slope) {
+    VecF density, phi = vec_normal(x, &density);
+    *ret_slope = phi + x * density;
+    return x * phi;
+}
+static inline VecF relu_slope(VecF x, VecF *ret_slope) {
+    *ret_slope = vec_select(x > 0.0f, vec_set(1.0f), vec_set(0.0f));
+    return relu_of(x);
+}
+static inline VecF tanh_slope(VecF x, VecF *ret_slope) {
+    VecF y = tanh_of(x);
+    *ret_slope = 1.0f - y * y;
+    return y;
+}
+static inline VecF silu_slope(VecF x, VecF *ret_slope) {
+    VecF s = 1.0f / silu_divisor(x), y = x * s;
+    *ret_slope = s + y * (1.0f - s);
+    return y;
+}
+
+/* dy times the derivative at x. */
+#define BACK(name)                                                                                           \
+    static inline VecF name##_back(VecF dy, VecF x) {                                                        \
+        VecF slope;                                                                                          \
+        name##_slope(x, &slope);                                                                             \
+        return dy * slope;                                                                                   \
+    }
+BACK(gelu_tanh)
+BACK(gelu_erf)
+BACK(tanh)
+BACK(silu)
+#undef BACK
+static inline VecF relu_back(VecF dy, VecF x) { /* 0 even if dy is not finite */
+    return vec_select(x > 0.0f, dy, vec_set(0.0f));
 }
 static inline VecF none_back(VecF dy, VecF x) {
     (void)x;
     return dy;
 }
 
+/* All but ACT_NONE, with the prefix of their functions. */
+#define EACH_ACT(X)                                                                                          \
+    X(ACT_GELU_TANH, gelu_tanh)                                                                              \
+    X(ACT_GELU_ERF, gelu_erf) X(ACT_RELU, relu) X(ACT_TANH, tanh) X(ACT_SILU, silu)
+
 /* y = act(x) over n elements; y may alias x. */
 static ALWAYS_INLINE void act_map(DType dtype, void *y, const void *x, int64_t n, Act act) {
     switch (act) {
-    case ACT_GELU_TANH: vec_map(dtype, y, x, n, gelu_tanh); break;
-    case ACT_GELU_ERF: vec_map(dtype, y, x, n, gelu_erf); break;
-    case ACT_RELU: vec_map(dtype, y, x, n, relu); break;
-    case ACT_TANH: vec_map(dtype, y, x, n, tanh_lanes); break;
-    case ACT_SILU: vec_map(dtype, y, x, n, silu); break;
+#define MAP(act, name)                                                                                       \
+    case act: vec_map(dtype, y, x, n, name##_of); break;
+        EACH_ACT(MAP)
+#undef MAP
     default:
         if (y != x) vec_map(dtype, y, x, n, vec_same);
     }
@@ -77,11 +103,10 @@ static ALWAYS_INLINE void act_map(DType dtype, void *y, const void *x, int64_t n
 static ALWAYS_INLINE void act_backward_map(DType dtype, void *dx, const void *dy, const void *x, int64_t n,
                                            Act act) {
     switch (act) {
-    case ACT_GELU_TANH: vec_map2(dtype, dx, dy, dtype, x, n, gelu_tanh_back); break;
-    case ACT_GELU_ERF: vec_map2(dtype, dx, dy, dtype, x, n, gelu_erf_back); break;
-    case ACT_RELU: vec_map2(dtype, dx, dy, dtype, x, n, relu_back); break;
-    case ACT_TANH: vec_map2(dtype, dx, dy, dtype, x, n, tanh_back); break;
-    case ACT_SILU: vec_map2(dtype, dx, dy, dtype, x, n, silu_back); break;
+#define MAP(act, name)                                                                                       \
+    case act: vec_map2(dtype, dx, dy, dtype, x, n, name##_back); break;
+        EACH_ACT(MAP)
+#undef MAP
     default:
         if (dx != dy) vec_map2(dtype, dx, dy, dtype, x, n, none_back);
     }

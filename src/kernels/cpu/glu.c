@@ -4,71 +4,28 @@
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
-/* The value of an activation; *ret_slope is its derivative. */
-typedef VecF (*Slope)(VecF x, VecF *ret_slope);
-
-static inline VecF silu_slope(VecF x, VecF *ret_slope) {
-    VecF s = 1.0f / silu_divisor(x), y = x * s;
-    *ret_slope = s + y * (1.0f - s);
-    return y;
-}
-static inline VecF gelu_tanh_slope(VecF x, VecF *ret_slope) {
-    VecF s = 1.0f / gelu_divisor(x), y = x * s;
-    *ret_slope = s + y * (1.0f - s) * (1.59576912f + 0.214064449f * x * x);
-    return y;
-}
-static inline VecF gelu_erf_slope(VecF x, VecF *ret_slope) {
-    VecF density, phi = vec_normal(x, &density);
-    *ret_slope = phi + x * density;
-    return x * phi;
-}
-static inline VecF relu_slope(VecF x, VecF *ret_slope) {
-    *ret_slope = vec_select(x > 0.0f, vec_set(1.0f), vec_set(0.0f));
-    return relu(x);
-}
-static inline VecF tanh_slope(VecF x, VecF *ret_slope) {
-    VecF y = tanh_lanes(x);
-    *ret_slope = 1.0f - y * y;
-    return y;
-}
 static inline VecF none_slope(VecF x, VecF *ret_slope) {
     *ret_slope = vec_set(1.0f);
     return x;
 }
 
-/* Forward and backward compute values alike, so that they have the same bits. */
-static inline VecF silu_times(VecF gate, VecF up) {
-    VecF slope;
-    return silu_slope(gate, &slope) * up;
-}
-static inline VecF gelu_tanh_times(VecF gate, VecF up) {
-    VecF slope;
-    return gelu_tanh_slope(gate, &slope) * up;
-}
-static inline VecF gelu_erf_times(VecF gate, VecF up) {
-    VecF slope;
-    return gelu_erf_slope(gate, &slope) * up;
-}
-static inline VecF relu_times(VecF gate, VecF up) {
-    return relu(gate) * up;
-}
-static inline VecF tanh_times(VecF gate, VecF up) {
-    return tanh_lanes(gate) * up;
-}
-static inline VecF times(VecF gate, VecF up) {
-    return gate * up;
-}
+/* act(gate) * up. Forward and backward compute values alike, so that they have the same bits. */
+#define TIMES(act, name)                                                                                     \
+    static inline VecF name##_times(VecF gate, VecF up) {                                                    \
+        VecF slope;                                                                                          \
+        return name##_slope(gate, &slope) * up;                                                              \
+    }
+EACH_ACT(TIMES)
+TIMES(ACT_NONE, none)
 
-/* y = act(gate) * up over n elements. */
 static ALWAYS_INLINE void glu_map(DType dtype, void *y, const void *gate, const void *up, int64_t n,
                                   Act act) {
     switch (act) {
-    case ACT_SILU: vec_map2(dtype, y, gate, dtype, up, n, silu_times); break;
-    case ACT_GELU_TANH: vec_map2(dtype, y, gate, dtype, up, n, gelu_tanh_times); break;
-    case ACT_GELU_ERF: vec_map2(dtype, y, gate, dtype, up, n, gelu_erf_times); break;
-    case ACT_RELU: vec_map2(dtype, y, gate, dtype, up, n, relu_times); break;
-    case ACT_TANH: vec_map2(dtype, y, gate, dtype, up, n, tanh_times); break;
-    default: vec_map2(dtype, y, gate, dtype, up, n, times);
+#define MAP(act, name)                                                                                       \
+    case act: vec_map2(dtype, y, gate, dtype, up, n, name##_times); break;
+        EACH_ACT(MAP)
+#undef MAP
+    default: vec_map2(dtype, y, gate, dtype, up, n, none_times);
     }
 }
 
@@ -100,11 +57,10 @@ static ALWAYS_INLINE void glu_slopes(DType dtype, void *dgate, void *dup, void *
 static ALWAYS_INLINE void glu_backward_map(DType dtype, void *dgate, void *dup, void *y, const void *dy,
                                            const void *gate, const void *up, int64_t n, Act act) {
     switch (act) {
-    case ACT_SILU: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, silu_slope); break;
-    case ACT_GELU_TANH: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, gelu_tanh_slope); break;
-    case ACT_GELU_ERF: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, gelu_erf_slope); break;
-    case ACT_RELU: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, relu_slope); break;
-    case ACT_TANH: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, tanh_slope); break;
+#define MAP(act, name)                                                                                       \
+    case act: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, name##_slope); break;
+        EACH_ACT(MAP)
+#undef MAP
     default: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, none_slope);
     }
 }
