@@ -13,20 +13,13 @@
 #include "kernels/cpu/micro.h"
 #include "kernels/cpu/philox.h"
 #include "kernels/cpu/runs.h"
+#include "kernels/cpu/variant.h"
 
 typedef struct HeadShape {
     QkvShape qkv;
     int64_t B, T, H, G, D;
     int64_t rows; /* D, rounded up to full tiles */
 } HeadShape;
-
-static inline int64_t round_up(int64_t value, int64_t unit) {
-    return (value + unit - 1) / unit * unit;
-}
-
-static inline int64_t min_of(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 static inline HeadShape head_shape(Tensor qkv, const Attention *spec) {
     QkvShape s = qkv_shape(qkv, spec);

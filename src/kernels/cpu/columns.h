@@ -25,7 +25,7 @@ typedef struct ColumnSums {
 } ColumnSums;
 
 static inline int64_t columns_stride(int64_t cols) {
-    return (cols + 15) / 16 * 16;
+    return round_up(cols, 16);
 }
 
 /* 0 if either is absent. */
@@ -87,8 +87,7 @@ static inline void columns_task(const void *context, int64_t task, int thread) {
 
 static inline void columns_add(const Stream *stream, const ColumnSums *f) {
     if (!f->to) return;
-    pool_run(pool_for(stream, f->parts * f->cols), (f->cols + SUM_COLUMNS - 1) / SUM_COLUMNS, columns_task,
-             f);
+    pool_run(pool_for(stream, f->parts * f->cols), parts_of(f->cols, SUM_COLUMNS), columns_task, f);
 }
 
 typedef struct ColumnJob {

@@ -38,18 +38,6 @@ typedef struct Plan {
     float *sums, *blocks;
 } Plan;
 
-static int64_t min_of(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t parts_of(int64_t size, int64_t each) {
-    return (size + each - 1) / each;
-}
-
-static int64_t round_up(int64_t value, int64_t unit) {
-    return parts_of(value, unit) * unit;
-}
-
 /* The size of equal parts of `size` that are at most `limit`, rounded up to a multiple of `unit`. */
 static int64_t even_part(int64_t size, int64_t limit, int64_t unit) {
     return round_up(parts_of(size, parts_of(size, limit)), unit);

@@ -37,10 +37,6 @@ typedef struct Skinny {
     const Micro *micro; /* reads both operands unconverted; NULL: not available */
 } Skinny;
 
-static int64_t min_of(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* The elements of a step, which have as many bytes as a vector: a vector of fp32, or two of 16-bit types, for
  * bf16 those of even and of odd index, which takes one instruction per vector, and for fp16 the first and the
  * second half. */

@@ -178,11 +178,9 @@ static ALWAYS_INLINE void norm_row_backward(DType dtype, void *dx, const NormRow
 
 /* What the parts of layernorm_backward share. */
 typedef struct Backward {
-    Tensor dx, dy, x, mean, rstd, dres, dgamma, dbeta;
+    Tensor dx, dy, x, mean, rstd, dres;
     const float *gamma;
-    float *sums; /* dgamma and dbeta of each part, `stride` apart */
-    int64_t stride;
-    int parts;
+    ColumnSums dgamma, dbeta; /* each part has its sums of both side by side */
     ColumnSums sums_dres, sums_dx;
 } Backward;
 
@@ -190,9 +188,9 @@ static void backward_task(const void *context, int64_t part, int thread) {
     (void)thread;
     const Backward *f = context;
     int64_t C = tensor_cols(f->x);
-    float *mine_gamma = f->sums + part * f->stride;
+    float *mine_gamma = f->dgamma.sums + part * f->dgamma.stride;
     memset(mine_gamma, 0, (size_t)(2 * C) * sizeof(float));
-    Range mine = range_part(tensor_rows(f->x), 1, (int)part, f->parts);
+    Range mine = range_part(tensor_rows(f->x), 1, (int)part, f->dgamma.parts);
     columns_part(&f->sums_dres, f->dres, part); /* before dx, which may overwrite it */
     for (int64_t row = mine.from; row < mine.to; row++) {
         NormRow grads = {tensor_f32(f->mean)[row], tensor_f32(f->rstd)[row], f->gamma, mine_gamma,
@@ -203,24 +201,12 @@ static void backward_task(const void *context, int64_t part, int thread) {
     columns_part(&f->sums_dx, f->dx, part);
 }
 
-/* Adds the sums of all parts for SUM_COLUMNS columns. */
-static void sum_columns(const void *context, int64_t task, int thread) {
-    (void)thread;
-    const Backward *f = context;
-    int64_t C = tensor_cols(f->x), from = task * SUM_COLUMNS,
-            end = from + SUM_COLUMNS < C ? from + SUM_COLUMNS : C;
-    if (f->dgamma.data)
-        pairs_add(tensor_f32(f->dgamma), f->x.dtype, C, f->sums, f->parts, f->stride, from, end);
-    if (f->dbeta.data)
-        pairs_add(tensor_f32(f->dbeta), f->x.dtype, C, f->sums + C, f->parts, f->stride, from, end);
-}
-
 static Status layernorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy,
                                      Tensor x, Tensor mean, Tensor rstd, Tensor gamma, Tensor dres,
                                      NormSums extra) {
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
     int parts = sum_row_parts(rows, C);
-    int64_t stride = (2 * C + 15) / 16 * 16, params_size = (PARAM_ROWS * C + 15) / 16 * 16;
+    int64_t stride = columns_stride(2 * C), params_size = columns_stride(PARAM_ROWS * C);
     void *workspace;
     size_t own = (size_t)(params_size + parts * stride) * sizeof(float),
            of_dres = columns_bytes(extra.dres, dres);
@@ -233,16 +219,14 @@ static Status layernorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, T
                          mean,
                          rstd,
                          dres,
-                         dgamma,
-                         dbeta,
                          params.gamma,
-                         sums,
-                         stride,
-                         parts,
-                         .sums_dres = columns_of(extra.dres, dres, (char *)workspace + own),
-                         .sums_dx = columns_of(extra.dx, dx, (char *)workspace + own + of_dres)};
+                         {tensor_f32(dgamma), sums, rows, C, stride, parts, x.dtype},
+                         {tensor_f32(dbeta), sums + C, rows, C, stride, parts, x.dtype},
+                         columns_of(extra.dres, dres, (char *)workspace + own),
+                         columns_of(extra.dx, dx, (char *)workspace + own + of_dres)};
     pool_run(pool_for(stream, rows * C), parts, backward_task, &backward);
-    pool_run(pool_for(stream, rows * C), (C + SUM_COLUMNS - 1) / SUM_COLUMNS, sum_columns, &backward);
+    columns_add(stream, &backward.dgamma);
+    columns_add(stream, &backward.dbeta);
     columns_add(stream, &backward.sums_dres);
     columns_add(stream, &backward.sums_dx);
     return OK;

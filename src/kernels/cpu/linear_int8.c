@@ -306,10 +306,6 @@ static void finish_row(const Int8Job *job, int32_t *sums, int64_t row, int64_t c
     act_run(y, y, cols, job->act);
 }
 
-static int64_t min_of(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* Prefetches cache lines of the output while the GEMM runs; otherwise the stores would wait for them. */
 static void prefetch_output(const Int8Job *job, int64_t row, int rows, int64_t col) {
     const float *y = job->y + row * job->N + col;
@@ -351,7 +347,7 @@ static void run_columns(const Int8Job *job) {
 /* The number of rows per work item: as many as fit the L2 cache next to a block's columns, so that the
  * columns are loaded into it only once, but few enough that every thread gets work. */
 static int64_t rows_per_item(const Int8Job *job, int threads) {
-    int64_t over = (job->N + job->block_cols - 1) / job->block_cols;
+    int64_t over = parts_of(job->N, job->block_cols);
     int64_t rows = LEFT_BYTES / job->weights.header->depth;
     if (threads > 1) rows = min_of(rows, job->M * over / (SHARES * threads));
     return int8_round_up(rows > 0 ? rows : 1, job->block_rows);
@@ -368,7 +364,7 @@ static void quantize_task(const void *context, int64_t task, int thread) {
 static void blocks_task(const void *context, int64_t task, int thread) {
     const Int8Job *job = context;
     const Micro8 *micro = job->micro;
-    int64_t over = (job->N + job->block_cols - 1) / job->block_cols, col = task % over * job->block_cols;
+    int64_t over = parts_of(job->N, job->block_cols), col = task % over * job->block_cols;
     int64_t from = task / over * job->item_rows, to = min_of(from + job->item_rows, job->M);
     if (micro->begin) micro->begin();
     for (int64_t row = from; row < to; row += job->block_rows)
@@ -380,9 +376,9 @@ static void blocks_task(const void *context, int64_t task, int thread) {
 static void run_many(const Stream *stream, Int8Job *job, int threads) {
     Pool *pool = threads > 1 ? stream->device->pool : NULL;
     job->item_rows = rows_per_item(job, threads);
-    int64_t down = (job->M + job->item_rows - 1) / job->item_rows;
-    int64_t over = (job->N + job->block_cols - 1) / job->block_cols;
-    pool_run(pool, (job->M + QUANTIZED_ROWS - 1) / QUANTIZED_ROWS, quantize_task, job);
+    int64_t down = parts_of(job->M, job->item_rows);
+    int64_t over = parts_of(job->N, job->block_cols);
+    pool_run(pool, parts_of(job->M, QUANTIZED_ROWS), quantize_task, job);
     pool_run(pool, down * over, blocks_task, job);
 }
 

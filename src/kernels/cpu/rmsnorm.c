@@ -3,6 +3,7 @@
  * gradient of gamma, which are then added in order. */
 #include <math.h>
 
+#include "kernels/cpu/columns.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/pairs.h"
 #include "kernels/cpu/runs.h"
@@ -137,20 +138,18 @@ static ALWAYS_INLINE void row_backward(DType dtype, void *dx, float *dgamma, con
 
 /* What the parts of rmsnorm_backward share. */
 typedef struct Backward {
-    Tensor dx, dy, x, rstd, dres, dgamma;
+    Tensor dx, dy, x, rstd, dres;
     HeadRows rows;
     const float *gamma;
-    float *sums; /* dgamma of each part, `stride` apart */
-    int64_t stride;
-    int parts;
+    ColumnSums dgamma;
 } Backward;
 
 static void backward_task(const void *context, int64_t part, int thread) {
     (void)thread;
     const Backward *f = context;
-    float *sums = f->sums + part * f->stride;
+    float *sums = f->dgamma.sums + part * f->dgamma.stride;
     memset(sums, 0, (size_t)f->rows.D * sizeof(float));
-    Range mine = range_part(f->rows.rows, 1, (int)part, f->parts);
+    Range mine = range_part(f->rows.rows, 1, (int)part, f->dgamma.parts);
     for (int64_t row = mine.from; row < mine.to; row++) {
         int64_t from = head_row(&f->rows, row), next = head_row(&f->rows, row + 1 < mine.to ? row + 1 : row);
         BY_TYPE(f->x.dtype, row_backward, run_at(f->dx, from), sums, run_at(f->dy, from), run_at(f->x, from),
@@ -158,28 +157,20 @@ static void backward_task(const void *context, int64_t part, int thread) {
     }
 }
 
-/* Adds the sums of all parts for SUM_COLUMNS columns. */
-static void sum_columns(const void *context, int64_t task, int thread) {
-    (void)thread;
-    const Backward *f = context;
-    int64_t D = f->rows.D, from = task * SUM_COLUMNS, end = from + SUM_COLUMNS < D ? from + SUM_COLUMNS : D;
-    pairs_add(tensor_f32(f->dgamma), f->x.dtype, D, f->sums, f->parts, f->stride, from, end);
-}
-
 static Status rmsnorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, Tensor dy, Tensor x, Tensor rstd,
                                    Tensor gamma, Tensor dres, HeadRange heads) {
     HeadRows at = head_rows(x, heads);
     int parts = sum_row_parts(at.rows, at.D);
-    int64_t stride = (at.D + 15) / 16 * 16;
+    int64_t stride = columns_stride(at.D);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)((1 + parts) * stride) * sizeof(float), &workspace));
     const float *weights = pairs_in(gamma.data, gamma.dtype, at.D, workspace);
     float *sums = (float *)workspace + stride;
-    Backward backward = {dx, dy, x, rstd, dres, dgamma, at, weights, sums, stride, parts};
+    Backward backward = {
+        dx,   dy, x,       rstd,
+        dres, at, weights, {tensor_f32(dgamma), sums, at.rows, at.D, stride, parts, x.dtype}};
     pool_run(pool_for(stream, at.rows * at.D), parts, backward_task, &backward);
-    if (!dgamma.data) return OK;
-    pool_run(pool_for(stream, at.rows * at.D), (at.D + SUM_COLUMNS - 1) / SUM_COLUMNS, sum_columns,
-             &backward);
+    columns_add(stream, &backward.dgamma);
     return OK;
 }
 

@@ -31,14 +31,6 @@ typedef struct Job {
     size_t scratch_bytes;
 } Job;
 
-static int64_t min_of(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t round_up(int64_t value, int64_t unit) {
-    return (value + unit - 1) / unit * unit;
-}
-
 static Status uses_amx(const Thin *thin, bool *ret_amx) {
     const Micro *micro = NULL;
     if (thin->w_type == DT_BF16) TRY(micro16_choose(&micro));
@@ -268,7 +260,7 @@ Status thin_run(Stream *stream, const Thin *thin) {
     job.x = workspace;
     job.scratch = (char *)workspace + (size_t)inputs * sizeof(float);
     Pool *pool = threads > 1 ? stream->device->pool : NULL;
-    pool_run(pool, (thin->k + STAGE - 1) / STAGE, transpose_task, &job);
-    pool_run(pool, (thin->n + BLOCK - 1) / BLOCK, block_task, &job);
+    pool_run(pool, parts_of(thin->k, STAGE), transpose_task, &job);
+    pool_run(pool, parts_of(thin->n, BLOCK), block_task, &job);
     return OK;
 }

@@ -35,6 +35,17 @@ void VARIANT(table_override)(KernelTable *table);
  * number of rows, so a sequence gets the same bits alone and in a batch. */
 enum { SKINNY_ROWS = 16 };
 
+static inline int64_t min_of(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+/* The number of parts of `each`, the last of which may be smaller. */
+static inline int64_t parts_of(int64_t size, int64_t each) {
+    return (size + each - 1) / each;
+}
+static inline int64_t round_up(int64_t value, int64_t unit) {
+    return parts_of(value, unit) * unit;
+}
+
 /* A half-open interval [from, to). */
 typedef struct Range {
     int64_t from, to;
