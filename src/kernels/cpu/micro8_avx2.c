@@ -37,6 +37,17 @@ static inline void store(int32_t *to, __m256i sums) {
     _mm256_storeu_si256((__m256i *)(void *)to, sums);
 }
 
+/* The first `rows` of `count` rows, a constant at the call sites. */
+static inline __attribute__((always_inline)) void
+store_rows(int32_t *c, int64_t c_stride, const __m256i sum[ROWS][2], int count, int rows) {
+#pragma GCC unroll 4
+    for (int i = 0; i < count; i++) {
+        if (i >= rows) break;
+        store(c + i * c_stride, sum[i][0]);
+        store(c + i * c_stride + 8, sum[i][1]);
+    }
+}
+
 /* `count` rows, a constant at the call sites, of a left panel of `panel` rows; stores the first `rows`. */
 static inline __attribute__((always_inline)) void tile(int64_t depth, int count, int panel, int rows,
                                                        const int8_t *a, const int8_t *b, int32_t *c,
@@ -57,12 +68,7 @@ static inline __attribute__((always_inline)) void tile(int64_t depth, int count,
             }
         }
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < count; i++) {
-        if (i >= rows) break;
-        store(c + i * c_stride, sum[i][0]);
-        store(c + i * c_stride + 8, sum[i][1]);
-    }
+    store_rows(c, c_stride, sum, count, rows);
 }
 
 static void run_avx2(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
@@ -110,12 +116,7 @@ static void run8_unpacked(int64_t depth, int rows, const int8_t *a, const int8_t
             sum[i][1] = _mm256_add_epi32(sum[i][1], _mm256_madd_epi16(w[1], left));
         }
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < ROWS; i++) {
-        if (i >= rows) break;
-        store(c + i * c_stride, sum[i][0]);
-        store(c + i * c_stride + 8, sum[i][1]);
-    }
+    store_rows(c, c_stride, sum, ROWS, rows);
 }
 
 /* ---- int4 weights ---- */
@@ -165,12 +166,7 @@ static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int
             total[i][1] = _mm256_add_epi32(total[i][1], _mm256_madd_epi16(sum[i][1], steps[1]));
         }
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < count; i++) {
-        if (i >= rows) break;
-        store(c + i * c_stride, total[i][0]);
-        store(c + i * c_stride + 8, total[i][1]);
-    }
+    store_rows(c, c_stride, total, count, rows);
 }
 
 /* Two rows at a time: the registers do not suffice for the sums and totals of four. */
