@@ -148,6 +148,11 @@ typedef struct HeadJob {
     int64_t b, h;           /* sequence and head, for the indices of dropout draws */
 } HeadJob;
 
+/* The first key that query q sees. It never decreases from one query to the next. */
+static inline int64_t job_first_key(const HeadJob *job, int64_t q) {
+    return job->window || job->starts ? first_key(job->starts, job->window, job->past + q) : 0;
+}
+
 /* Bytes of scratch memory per thread for up to this many keys; and the computation for queries [from, to). */
 size_t VARIANT(attention_head_scratch)(int64_t keys, int64_t D);
 void VARIANT(attention_head)(const HeadJob *job, Range queries, void *scratch);

@@ -13,7 +13,7 @@
 #ifndef WEFT_KERNELS_CPU_ATTENTION16_H
 #define WEFT_KERNELS_CPU_ATTENTION16_H
 
-#include "kernels/backend.h"
+#include "kernels/cpu/attention_backward.h"
 
 /* Width of products: rows, columns and unit of steps; of AMX tiles; and the elements of a tile. */
 enum { SIDE = 32, HALF = SIDE / 2, TILE = HALF * SIDE };
@@ -24,7 +24,7 @@ typedef struct Left16 {
     int64_t row, block;
 } Left16;
 
-typedef struct Product16 {
+struct Product16 {
     /* Called by each thread before its first product and after its last. */
     void (*begin)(void);
     void (*end)(void);
@@ -33,14 +33,15 @@ typedef struct Product16 {
      * the cache, those of tiles included. */
     void (*run)(int64_t depth, const Left16 *left, const uint16_t *panel, float *c, int64_t c_stride,
                 bool add);
-} Product16;
+};
+
+/* attention_head_scratch and attention_head with bf16 products. */
+size_t attention16_head_scratch(int64_t keys, int64_t D);
+void attention16_head(const Product16 *product, const HeadJob *job, Range queries, void *memory);
+
+extern const BackwardType attention16_backward;
 
 /* The products of this CPU, or NULL if these kernels do not support the tensor or the shape. */
 MUST_USE Status product16_choose(const Product16 **ret_product, Tensor qkv, const Attention *spec);
-
-MUST_USE Status attention16_forward(const Product16 *product, Stream *stream, Tensor out, Tensor lse,
-                                    Tensor qkv, Tensor lens, const Attention *spec);
-MUST_USE Status attention16_backward(const Product16 *product, Stream *stream, Tensor dqkv, Tensor dout,
-                                     Tensor out, Tensor lse, Tensor qkv, Tensor lens, const Attention *spec);
 
 #endif

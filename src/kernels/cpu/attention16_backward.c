@@ -12,7 +12,6 @@
 #if defined(__x86_64__)
 
 #include "kernels/cpu/attention16_parts.h"
-#include "kernels/cpu/attention_backward.h"
 
 enum { BLOCK = 128, PANELS = BLOCK / SIDE };
 
@@ -79,7 +78,6 @@ static float dot_bf16(const uint16_t *x, const uint16_t *y, int64_t D) {
 typedef struct Run {
     const Scratch *scratch;
     const Head *head;
-    Rows dq, dk, dv;
     int64_t packed; /* queries before this one are packed */
     Ahead ahead;
 } Run;
@@ -139,7 +137,8 @@ static void panel_begin(Panel *panel, const Run *run, const Block *at, int64_t n
     const float *lse = scratch->lse + q, *delta = scratch->delta + q;
     panel->lse = (Lanes){vec_load(lse), vec_load(lse + VEC)};
     panel->delta = (Lanes){vec_load(delta), vec_load(delta + VEC)};
-    panel->sight = sight_of(head->starts, spec, head->keys, q, min_of(SIDE, at->queries - number * SIDE));
+    panel->sight = sight_of(head->starts, spec->causal, spec->window, head->keys, q,
+                            min_of(SIDE, at->queries - number * SIDE));
     panel->unit = spec->scale * 1.44269504f;
     panel->factor = 1;
     panel->weights = scratch->weights + number * BLOCK * SIDE;
@@ -260,13 +259,6 @@ static void unpack_rows(Rows rows, const float *from, int64_t count, float facto
             store_bf16(rows_at(rows, row) + d, vec_load(from) * factor);
 }
 
-/* dQ, from its panels. */
-static void unpack_query(Rows rows, const float *panels, int64_t T, float scale) {
-    for (int64_t q = 0; q < T; q += SIDE)
-        unpack_transposed(rows_from(rows, q), panels + q * rows.D, min_of(SIDE, T - q),
-                          (Lanes){vec_set(scale), vec_set(scale)}, true);
-}
-
 static void ahead_queries(Run *run, int64_t q) {
     int64_t to = min_of(q + BLOCK, run->head->f->shape.T);
     ahead_add(&run->ahead, run->head->q, q, to, false);
@@ -292,12 +284,11 @@ static void ahead_rest(Run *run, int64_t k, int64_t keys, int64_t end) {
     HeadShape s = run->head->f->shape;
     ahead_keys(run, k + keys, end);
     if ((run->head->h + 1) % s.qkv.group) return;
-    ahead_add(&run->ahead, run->dk, k, k + keys, true);
-    ahead_add(&run->ahead, run->dv, k, k + keys, true);
+    ahead_add(&run->ahead, run->head->dk, k, k + keys, true);
+    ahead_add(&run->ahead, run->head->dv, k, k + keys, true);
 }
 
-/* Computes dK and dV of keys [range.from, range.to). Their contribution to dQ stays in scratch->dquery. Of
- * the query heads that share keys, all but the first add to dK and dV, and the last stores them. */
+/* Computes dK and dV of keys [range.from, range.to). Their contribution to dQ stays in scratch->dquery. */
 static void keys_run(Run *run, Range range) {
     const Head *head = run->head;
     const Scratch *scratch = run->scratch;
@@ -318,61 +309,48 @@ static void keys_run(Run *run, Range range) {
         if (turn == 0) memset(dvalues, 0, BLOCK * (size_t)s.D * sizeof(float));
         for (int64_t q = spec->causal ? k : 0; q < s.T && first_seen(head, q) < k + keys; q += BLOCK) {
             Block at = block_of(head, q, k, keys);
-            if (last) ahead_add(&run->ahead, run->dq, q, q + at.queries, true);
+            if (last) ahead_add(&run->ahead, run->head->dq, q, q + at.queries, true);
             if (q + BLOCK >= s.T || first_seen(head, q + BLOCK) >= k + keys)
                 ahead_rest(run, k, keys, range.to);
             block_run(run, &at, dkeys, dvalues);
         }
         if (turn + 1 < s.qkv.group) continue;
-        unpack_rows(rows_from(run->dk, k), dkeys, keys, spec->scale);
-        unpack_rows(rows_from(run->dv, k), dvalues, keys, factor);
+        unpack_rows(rows_from(run->head->dk, k), dkeys, keys, spec->scale);
+        unpack_rows(rows_from(run->head->dv, k), dvalues, keys, factor);
     }
 }
 
-/* Splits of the query heads that share a key head. */
-static void heads_task(const void *context, int64_t task, int thread) {
-    const Backward *f = context;
-    const Plan *plan = &f->plan;
-    HeadShape s = f->shape;
-    Bump bump = bump_of(f, thread);
-    Scratch scratch = scratch_take(&bump, s);
-    Range splits = task_splits(plan, task);
-    for (int64_t i = 0; i < s.qkv.group; i++) {
-        int64_t at = task_head(plan, task) * s.qkv.group + i;
-        Head head = head_of(f, at);
-        Rows dk = head_part(f->dqkv, s, PART_K, head.b, head.h);
-        Rows dv = head_part(f->dqkv, s, PART_V, head.b, head.h);
-        Run run = {&scratch, &head, .dq = head_part(f->dqkv, s, PART_Q, head.b, head.h), .dk = dk, .dv = dv};
-        float *sum = partial_of(f, at, 0, thread);
-        f->product->begin();
-        for (int64_t split = splits.from; split < splits.to; split++) {
-            scratch.dquery = partial_of(f, at, split, thread);
-            keys_run(&run, range_part(head.keys, BLOCK, (int)split, (int)plan->splits));
-            if (plan->whole && split > 0) partial_add(f, sum, scratch.dquery);
-        }
-        f->product->end();
-        if (splits.from == 0 && i == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
-        if (plan->whole) unpack_query(run.dq, sum, s.T, f->spec->scale);
+static void head_run(const Head *head, Bump *bump, Range splits, int thread) {
+    const Backward *f = head->f;
+    Scratch scratch = scratch_take(bump, f->shape);
+    Run run = {.scratch = &scratch, .head = head};
+    f->product->begin();
+    for (int64_t split = splits.from; split < splits.to; split++) {
+        scratch.dquery = partial_of(f, head->at, split, thread);
+        keys_run(&run, range_part(head->keys, BLOCK, (int)split, (int)f->plan.splits));
+        if (f->plan.whole && split > 0) partial_add(f, partial_of(f, head->at, 0, thread), scratch.dquery);
     }
+    f->product->end();
 }
 
-/* dQ of one head from its splits. */
-static void sum_task(const void *context, int64_t head, int thread) {
-    (void)thread;
-    const Backward *f = context;
-    HeadShape s = f->shape;
-    unpack_query(head_part(f->dqkv, s, PART_Q, head / s.H, head % s.H), partial_sum(f, head), s.T,
-                 f->spec->scale);
+/* From panels of SIDE queries. */
+static void store_query(const Head *head, Bump *bump, const float *sum) {
+    (void)bump;
+    VecF scale = vec_set(head->f->spec->scale);
+    int64_t T = head->f->shape.T;
+    for (int64_t q = 0; q < T; q += SIDE)
+        unpack_transposed(rows_from(head->dq, q), sum + q * head->dq.D, min_of(SIDE, T - q),
+                          (Lanes){scale, scale}, true);
 }
 
-Status attention16_backward(const Product16 *product, Stream *stream, Tensor dqkv, Tensor dout, Tensor out,
-                            Tensor lse, Tensor qkv, Tensor lens, const Attention *spec) {
-    HeadShape s = head_shape(qkv, spec);
-    Bump scratch = {0};
-    scratch_take(&scratch, s);
-    Plan plan = plan_of(stream, s, BLOCK, scratch, (size_t)(round_up(s.T, SIDE) * s.D));
-    Backward backward = {dqkv, dout, out, lse, qkv, lens, spec, .product = product, .shape = s, .plan = plan};
-    return backward_run(&backward, stream, heads_task, sum_task);
+static size_t partial_floats(HeadShape s) {
+    return (size_t)(round_up(s.T, SIDE) * s.D);
 }
+
+static void reserve(Bump *bump, HeadShape s) {
+    scratch_take(bump, s);
+}
+
+const BackwardType attention16_backward = {BLOCK, partial_floats, reserve, head_run, store_query};
 
 #endif

@@ -33,24 +33,11 @@ static Scratch scratch_take(Bump *bump, int64_t T, int64_t D) {
     };
 }
 
-/* What the tasks share. */
-typedef struct Forward {
-    const Product16 *product;
-    Tensor out, lse, qkv, lens;
-    const Attention *spec;
-    HeadShape shape;
-    int64_t splits;
-    unsigned char *memory;
-    size_t each;
-} Forward;
-
-typedef struct Head {
-    const Forward *f;
-    int64_t b, h, keys;    /* keys: number of keys that any query may see */
-    const int32_t *starts; /* (T); NULL: one document */
-    Rows q, k, v, out;
-    float *lse; /* (T) */
-} Head;
+size_t attention16_head_scratch(int64_t keys, int64_t D) {
+    Bump count = {0};
+    scratch_take(&count, keys, D);
+    return (size_t)round_up((int64_t)count.used, BUMP_ALIGN);
+}
 
 /* The online softmax of a panel: the exponent that weights are relative to, and their sum. */
 typedef struct OnlineSoftmax {
@@ -99,13 +86,13 @@ static ALWAYS_INLINE Lanes weights_of(uint16_t *weights, const float *scores, fl
 }
 
 /* Weights of a block of keys with dropout, one group of draws at a time. */
-static Lanes weights_dropped(const Scratch *scratch, const Head *head, float unit, Lanes base, int64_t q,
+static Lanes weights_dropped(const Scratch *scratch, const HeadJob *job, float unit, Lanes base, int64_t q,
                              int64_t k0, int64_t end, Ahead *ahead) {
     Lanes sum = {0};
     for (int64_t k = k0, to; k < end; k = to) {
         to = min_of(end, (k / DROPOUT_GROUP + 1) * DROPOUT_GROUP);
         Kept kept;
-        kept_draw(&kept, &head->f->spec->dropout, head->b, head->h, q, k);
+        kept_draw(&kept, job->dropout, job->b, job->h, q, k);
         Lanes some = weights_of(scratch->weights + (k - k0) * SIDE, scratch->scores + (k - k0) * SIDE, unit,
                                 base, k, to, &kept, ahead);
         sum.low += some.low, sum.high += some.high;
@@ -118,58 +105,51 @@ static inline VecF finite_base(VecF base) {
 }
 
 /* Turns the scores of keys [k0, end) into weights relative to the new maximum and rescales `sums` to it. */
-static void softmax_carry(OnlineSoftmax *run, const Scratch *scratch, const Head *head, int64_t q, int64_t k0,
-                          int64_t end, bool first, Ahead *ahead) {
-    const Attention *spec = head->f->spec;
-    float unit = spec->scale * 1.44269504f;
+static void softmax_carry(OnlineSoftmax *run, const Scratch *scratch, const HeadJob *job, int64_t q,
+                          int64_t k0, int64_t end, bool first, Ahead *ahead) {
+    float unit = job->scale * 1.44269504f;
     Lanes max = columns_max(scratch->scores, end - k0);
     Lanes base = {vec_max(run->base.low, max.low * unit), vec_max(run->base.high, max.high * unit)};
     Lanes from = {finite_base(base.low), finite_base(base.high)};
     Lanes carry = {exp2_of(run->base.low - from.low), exp2_of(run->base.high - from.high)};
-    Lanes sum = spec->dropout.p > 0
-                    ? weights_dropped(scratch, head, unit, from, q, k0, end, ahead)
+    Lanes sum = job->dropout
+                    ? weights_dropped(scratch, job, unit, from, q, k0, end, ahead)
                     : weights_of(scratch->weights, scratch->scores, unit, from, k0, end, NULL, ahead);
     run->base = base;
     run->sum.low = run->sum.low * carry.low + sum.low;
     run->sum.high = run->sum.high * carry.high + sum.high;
     if (first) return;
-    for (float *at = scratch->sums; at < scratch->sums + head->q.D * SIDE; at += SIDE) {
+    for (float *at = scratch->sums; at < scratch->sums + job->D * SIDE; at += SIDE) {
         vec_store(at, vec_load(at) * carry.low);
         vec_store(at + VEC, vec_load(at + VEC) * carry.high);
     }
 }
 
 /* Divides by the sums and writes out and lse. A query that sees no key gets 0 and -infinity. */
-static void panel_finish(const Scratch *scratch, const Head *head, const OnlineSoftmax *run, int64_t q,
+static void panel_finish(const Scratch *scratch, const HeadJob *job, const OnlineSoftmax *run, int64_t q,
                          int64_t queries) {
     float base[SIDE], sum[SIDE], inverse[SIDE];
-    float factor = head->f->spec->dropout.p > 0 ? dropout_scale(head->f->spec->dropout.p) : 1.0f;
+    float factor = job->dropout ? dropout_scale(job->dropout->p) : 1.0f;
     vec_store(base, run->base.low), vec_store(base + VEC, run->base.high);
     vec_store(sum, run->sum.low), vec_store(sum + VEC, run->sum.high);
     for (int64_t i = 0; i < SIDE; i++) {
         inverse[i] = sum[i] == 0 ? 0.0f : factor / sum[i];
-        if (i < queries) head->lse[q + i] = base[i] * 0.693147181f + logf(sum[i]);
+        if (i < queries) job->lse[q + i] = base[i] * 0.693147181f + logf(sum[i]);
     }
-    unpack_transposed(rows_from(head->out, q), scratch->sums, queries,
+    unpack_transposed(rows_from(job->out, q), scratch->sums, queries,
                       (Lanes){vec_load(inverse), vec_load(inverse + VEC)}, false);
 }
 
-/* The first key that query q sees. It never decreases from one query to the next. */
-static int64_t first_seen(const Head *head, int64_t q) {
-    int64_t window = head->f->spec->window;
-    return window || head->starts ? first_key(head->starts, window, q) : 0;
-}
-
 /* Processes queries q .. q + queries - 1, at most SIDE. */
-static void panel_run(const Scratch *scratch, const Head *head, int64_t q, int64_t queries, Ahead *ahead) {
-    const Product16 *product = head->f->product;
-    int64_t D = head->q.D;
-    pack_columns(scratch->query, rows_from(head->q, q), queries);
+static void panel_run(const Product16 *product, const Scratch *scratch, const HeadJob *job, int64_t q,
+                      int64_t queries, Ahead *ahead) {
+    int64_t D = job->D;
+    pack_columns(scratch->query, rows_from(job->q, q), queries);
     memset(scratch->sums, 0, (size_t)(D * SIDE) * sizeof(float));
     OnlineSoftmax run = {.base = {vec_set(-INFINITY), vec_set(-INFINITY)}};
-    Sight sight = sight_of(head->starts, head->f->spec, head->keys, q, queries);
-    int64_t begin = first_seen(head, q) / SIDE * SIDE;
-    int64_t seen = keys_seen(head->keys, head->f->spec->causal, q + queries - 1);
+    Sight sight = sight_of(job->starts, job->causal, job->window, job->keys, q, queries);
+    int64_t begin = job_first_key(job, q) / SIDE * SIDE;
+    int64_t seen = keys_seen(job->keys, job->causal, q + queries - 1);
     for (int64_t k0 = begin; k0 < seen; k0 += SCORE_KEYS) {
         int64_t keys = round_up(min_of(SCORE_KEYS, seen - k0), SIDE);
         for (int64_t k = 0; k < keys; k += SIDE) {
@@ -178,72 +158,35 @@ static void panel_run(const Scratch *scratch, const Head *head, int64_t q, int64
                          scratch->scores + k * SIDE, SIDE, false);
         }
         hide(scratch->scores, &sight, k0, k0 + keys);
-        softmax_carry(&run, scratch, head, q, k0, k0 + keys, k0 == begin, ahead);
+        softmax_carry(&run, scratch, job, q, k0, k0 + keys, k0 == begin, ahead);
         for (int64_t d = 0; d < D; d += SIDE)
             product->run(keys, &(Left16){scratch->values + k0 * D + d * SIDE, SIDE, D * SIDE},
                          scratch->weights, scratch->sums + d * SIDE, SIDE, k0 > begin);
     }
-    panel_finish(scratch, head, &run, q, queries);
+    panel_finish(scratch, job, &run, q, queries);
 }
 
-static void head_run(const Scratch *scratch, const Head *head, Range queries) {
+void attention16_head(const Product16 *product, const HeadJob *job, Range queries, void *memory) {
     if (queries.to <= queries.from) return;
-    int64_t D = head->q.D, end = keys_seen(head->keys, head->f->spec->causal, queries.to - 1);
-    int64_t from = min_of(first_seen(head, queries.from) / SIDE * SIDE, end / SIDE * SIDE);
+    Bump bump = {.base = memory};
+    Scratch scratch = scratch_take(&bump, job->keys, job->D);
+    int64_t D = job->D, end = keys_seen(job->keys, job->causal, queries.to - 1);
+    int64_t from = min_of(job_first_key(job, queries.from) / SIDE * SIDE, end / SIDE * SIDE);
     Ahead ahead = {0};
-    ahead_add(&ahead, head->k, from, end, false);
-    ahead_add(&ahead, head->v, from, end, false);
-    ahead_add(&ahead, head->q, queries.from, min_of(queries.from + SIDE, queries.to), false);
+    ahead_add(&ahead, job->k, from, end, false);
+    ahead_add(&ahead, job->v, from, end, false);
+    ahead_add(&ahead, job->q, queries.from, min_of(queries.from + SIDE, queries.to), false);
     ahead_run(&ahead, AHEAD_ROWS);
-    pack_rows(scratch->keys + from * D, rows_from(head->k, from), end - from, &ahead);
-    pack_transposed(scratch->values + from * D, rows_from(head->v, from), end - from, &ahead);
-    head->f->product->begin();
+    pack_rows(scratch.keys + from * D, rows_from(job->k, from), end - from, &ahead);
+    pack_transposed(scratch.values + from * D, rows_from(job->v, from), end - from, &ahead);
+    product->begin();
     for (int64_t q = queries.from, next; q < queries.to; q = next) {
         next = min_of(q + SIDE, queries.to);
-        ahead_add(&ahead, head->q, next, min_of(next + SIDE, queries.to), false);
-        ahead_add(&ahead, head->out, q, next, true);
-        panel_run(scratch, head, q, next - q, &ahead);
+        ahead_add(&ahead, job->q, next, min_of(next + SIDE, queries.to), false);
+        ahead_add(&ahead, job->out, q, next, true);
+        panel_run(product, &scratch, job, q, next - q, &ahead);
     }
-    head->f->product->end();
-}
-
-/* One split of one head. */
-static void forward_task(const void *context, int64_t at, int thread) {
-    const Forward *f = context;
-    HeadShape s = f->shape;
-    int64_t b = at / f->splits / s.H, h = at / f->splits % s.H;
-    Head head = {
-        .f = f,
-        .b = b,
-        .h = h,
-        .keys = keys_of(s, f->lens, b),
-        .starts = starts_of(f->spec, b, s.T),
-        .q = head_part(f->qkv, s, PART_Q, b, h),
-        .k = head_part(f->qkv, s, PART_K, b, h),
-        .v = head_part(f->qkv, s, PART_V, b, h),
-        .out = head_out(f->out, s, b, h),
-        .lse = tensor_f32(f->lse) + (b * s.H + h) * s.T,
-    };
-    Bump bump = {.base = f->memory + (size_t)thread * f->each, .size = f->each};
-    Scratch scratch = scratch_take(&bump, s.T, s.D);
-    /* Later queries of a causal head take longer, so start with them. */
-    head_run(&scratch, &head, range_part(s.T, SIDE, (int)(f->splits - 1 - at % f->splits), (int)f->splits));
-}
-
-Status attention16_forward(const Product16 *product, Stream *stream, Tensor out, Tensor lse, Tensor qkv,
-                           Tensor lens, const Attention *spec) {
-    HeadShape s = head_shape(qkv, spec);
-    int threads = threads_for(stream, s.B * s.H * s.T * s.D);
-    /* Split heads only if there are too few of them, because each split packs the keys again. */
-    int64_t heads = s.B * s.H, splits = heads >= 2 * threads ? 1 : (2 * threads + heads - 1) / heads;
-    Bump count = {0};
-    scratch_take(&count, s.T, s.D);
-    size_t each = (count.used + BUMP_ALIGN - 1) / BUMP_ALIGN * BUMP_ALIGN;
-    void *memory;
-    TRY(stream_workspace(stream, (size_t)threads * each, &memory));
-    Forward forward = {product, out, lse, qkv, lens, spec, s, splits, memory, each};
-    pool_run(threads > 1 ? stream->device->pool : NULL, heads * splits, forward_task, &forward);
-    return OK;
+    product->end();
 }
 
 #endif

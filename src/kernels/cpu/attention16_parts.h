@@ -5,7 +5,6 @@
 #include <math.h>
 
 #include "kernels/cpu/approx.h"
-#include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention16.h"
 #include "kernels/cpu/pack16_pairs.h"
 
@@ -186,10 +185,10 @@ static inline LanesI lanes_same(int64_t value) {
 /* What the queries from q on see; those past the last of `queries` see what that one sees. `starts` are those
  * of the sequence, or NULL. Lanes are not stored one by one unless they have to be: loading them as a vector
  * would wait until all stores before are in the cache. */
-static inline Sight sight_of(const int32_t *starts, const Attention *spec, int64_t keys, int64_t q,
+static inline Sight sight_of(const int32_t *starts, bool causal, int64_t window, int64_t keys, int64_t q,
                              int64_t queries) {
     Sight sight = {lanes_same(0), lanes_same(keys), 0, keys};
-    if (spec->causal) {
+    if (causal) {
         VecI count = vec_count(0), last = (VecI)vec_set_u32((uint32_t)(queries - 1));
         VecI all = (VecI)vec_set_u32((uint32_t)keys), base = (VecI)vec_set_u32((uint32_t)q + 1);
         VecI low = (VecI)_mm512_min_epi32((__m512i)count, (__m512i)last) + base;
@@ -198,10 +197,10 @@ static inline Sight sight_of(const int32_t *starts, const Attention *spec, int64
         sight.end.high = (VecI)_mm512_min_epi32((__m512i)high, (__m512i)all);
         sight.all_to = min_of(keys, q + 1);
     }
-    if (spec->window || starts) {
+    if (window || starts) {
         int32_t first[SIDE];
         for (int64_t i = 0; i < SIDE; i++)
-            first[i] = (int32_t)first_key(starts, spec->window, q + min_of(i, queries - 1));
+            first[i] = (int32_t)first_key(starts, window, q + min_of(i, queries - 1));
         memcpy(&sight.first, first, sizeof first);
         sight.all_from = first[SIDE - 1];
     }

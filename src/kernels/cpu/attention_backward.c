@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "kernels/cpu/approx.h"
-#include "kernels/cpu/attention_backward.h"
+#include "kernels/cpu/attention16.h"
 #include "kernels/cpu/columns.h"
 #include "kernels/ref/ref.h"
 
@@ -230,9 +230,8 @@ static void panels_unpack(Rows to, const float *panels, HeadShape s, int64_t lin
         rows_unpack(rows_from(to, line), panels + line * s.rows, min_of(MICRO_COLS, lines - line), stage);
 }
 
-/* Computes dK and dV of keys [range.from, range.to). Their contribution to dQ stays in scratch->dquery. Of
- * the query heads that share keys, all but the first add to dK and dV, and the last stores them. */
-static void keys_run(const Scratch *scratch, const Head *head, Rows dk, Rows dv, Range range) {
+/* Computes dK and dV of keys [range.from, range.to). Their contribution to dQ stays in scratch->dquery. */
+static void keys_run(const Scratch *scratch, const Head *head, Range range) {
     HeadShape s = head->f->shape;
     int64_t turn = head->h % s.qkv.group;
     memset(scratch->dquery, 0, (size_t)(round_up(s.T, MICRO_COLS) * s.rows) * sizeof(float));
@@ -251,59 +250,135 @@ static void keys_run(const Scratch *scratch, const Head *head, Rows dk, Rows dv,
             add_queries(scratch, head, &at);
         }
         if (turn + 1 < s.qkv.group) continue;
-        panels_unpack(rows_from(dk, k), scratch->dkeys + panels_at(s, k), s, keys, scratch->stage);
-        panels_unpack(rows_from(dv, k), scratch->dvalues + panels_at(s, k), s, keys, scratch->stage);
+        panels_unpack(rows_from(head->dk, k), scratch->dkeys + panels_at(s, k), s, keys, scratch->stage);
+        panels_unpack(rows_from(head->dv, k), scratch->dvalues + panels_at(s, k), s, keys, scratch->stage);
     }
+}
+
+static void head_run(const Head *head, Bump *bump, Range splits, int thread) {
+    const Backward *f = head->f;
+    Scratch scratch = scratch_take(bump, f->shape);
+    head_pack(&scratch, head);
+    for (int64_t split = splits.from; split < splits.to; split++) {
+        scratch.dquery = partial_of(f, head->at, split, thread);
+        keys_run(&scratch, head, range_part(head->keys, BLOCK, (int)split, (int)f->plan.splits));
+        if (f->plan.whole && split > 0) partial_add(f, partial_of(f, head->at, 0, thread), scratch.dquery);
+    }
+}
+
+static void store_query(const Head *head, Bump *bump, const float *sum) {
+    HeadShape s = head->f->shape;
+    panels_unpack(head->dq, sum, s, s.T, scratch_take(bump, s).stage);
+}
+
+static size_t partial_floats(HeadShape s) {
+    return (size_t)(round_up(s.T, MICRO_COLS) * s.rows);
+}
+
+static void reserve(Bump *bump, HeadShape s) {
+    scratch_take(bump, s);
+}
+
+static const BackwardType attention32_backward = {BLOCK, partial_floats, reserve, head_run, store_query};
+
+/* ---- all types ---- */
+
+/* Heads that are enough for 16 threads, and the blocks of keys from which on one is split: the sum of its
+ * splits' dQ then takes less than a tenth of the time. */
+enum { ENOUGH_HEADS = 32, SPLIT_BLOCKS = 2 };
+
+static Plan plan_of(const Stream *stream, HeadShape s, const BackwardType *type) {
+    Plan plan = {.threads = threads_for(stream, s.B * s.H * s.T * s.D), .heads = s.B * s.G, .splits = 1};
+    int64_t most = s.T / (SPLIT_BLOCKS * type->block);
+    Bump scratch = {0};
+    type->reserve(&scratch, s);
+    if (plan.heads < ENOUGH_HEADS && most > 1)
+        plan.splits = min_of((ENOUGH_HEADS + plan.heads - 1) / plan.heads, most);
+    plan.whole = plan.splits == 1 || plan.threads == 1 || plan.heads >= 2 * plan.threads;
+    plan.each = (size_t)round_up((int64_t)scratch.used, BUMP_ALIGN);
+    plan.partial = type->partial(s);
+    return plan;
+}
+
+static Head head_of(const Backward *f, int64_t at) {
+    HeadShape s = f->shape;
+    int64_t b = at / s.H, h = at % s.H;
+    return (Head){
+        .f = f,
+        .at = at,
+        .b = b,
+        .h = h,
+        .keys = keys_of(s, f->lens, b),
+        .q = head_part(f->qkv, s, PART_Q, b, h),
+        .k = head_part(f->qkv, s, PART_K, b, h),
+        .v = head_part(f->qkv, s, PART_V, b, h),
+        .dq = head_part(f->dqkv, s, PART_Q, b, h),
+        .dk = head_part(f->dqkv, s, PART_K, b, h),
+        .dv = head_part(f->dqkv, s, PART_V, b, h),
+        .grad = head_out(f->dout, s, b, h),
+        .out = head_out(f->out, s, b, h),
+        .lse = tensor_f32(f->lse) + at * s.T,
+        .starts = starts_of(f->spec, b, s.T),
+    };
+}
+
+/* Keys that no query sees have gradient 0. */
+static void clear_hidden(const Head *head, Rows rows) {
+    size_t bytes = (size_t)rows.D * dtype_size(rows.in.dtype);
+    for (int64_t t = head->keys; t < head->f->shape.T; t++)
+        memset(run_at(rows.in, rows.at + t * rows.stride), 0, bytes);
+}
+
+/* A thread's scratch memory. */
+static Bump bump_of(const Backward *f, int thread) {
+    return (Bump){.base = f->memory + (size_t)thread * f->plan.each, .size = f->plan.each};
 }
 
 /* Splits of the query heads that share a key head. */
 static void heads_task(const void *context, int64_t task, int thread) {
     const Backward *f = context;
     const Plan *plan = &f->plan;
-    HeadShape s = f->shape;
-    Bump bump = bump_of(f, thread);
-    Scratch scratch = scratch_take(&bump, s);
-    Range splits = task_splits(plan, task);
-    for (int64_t i = 0; i < s.qkv.group; i++) {
-        int64_t at = task_head(plan, task) * s.qkv.group + i;
-        Head head = head_of(f, at);
-        Rows dq = head_part(f->dqkv, s, PART_Q, head.b, head.h);
-        Rows dk = head_part(f->dqkv, s, PART_K, head.b, head.h);
-        Rows dv = head_part(f->dqkv, s, PART_V, head.b, head.h);
-        float *sum = partial_of(f, at, 0, thread);
-        head_pack(&scratch, &head);
-        for (int64_t split = splits.from; split < splits.to; split++) {
-            scratch.dquery = partial_of(f, at, split, thread);
-            keys_run(&scratch, &head, dk, dv, range_part(head.keys, BLOCK, (int)split, (int)plan->splits));
-            if (plan->whole && split > 0) partial_add(f, sum, scratch.dquery);
-        }
-        if (splits.from == 0 && i == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
-        if (plan->whole) panels_unpack(dq, sum, s, s.T, scratch.stage);
+    int64_t group = f->shape.qkv.group, own = plan->whole ? 0 : task % plan->splits;
+    Range splits = plan->whole ? (Range){0, plan->splits} : (Range){own, own + 1};
+    for (int64_t i = 0; i < group; i++) {
+        Head head = head_of(f, (plan->whole ? task : task / plan->splits) * group + i);
+        Bump bump = bump_of(f, thread), again = bump;
+        f->type->head(&head, &bump, splits, thread);
+        if (splits.from == 0 && i == 0) clear_hidden(&head, head.dk), clear_hidden(&head, head.dv);
+        if (plan->whole) f->type->store(&head, &again, partial_of(f, head.at, 0, thread));
     }
 }
 
-/* dQ of one head from its splits. */
-static void sum_task(const void *context, int64_t head, int thread) {
+/* dQ of a query head after its splits ran as tasks of their own. */
+static void sum_task(const void *context, int64_t at, int thread) {
     const Backward *f = context;
-    HeadShape s = f->shape;
+    float *sum = partial_of(f, at, 0, 0);
+    for (int64_t split = 1; split < f->plan.splits; split++) partial_add(f, sum, partial_of(f, at, split, 0));
+    Head head = head_of(f, at);
     Bump bump = bump_of(f, thread);
-    panels_unpack(head_part(f->dqkv, s, PART_Q, head / s.H, head % s.H), partial_sum(f, head), s, s.T,
-                  scratch_take(&bump, s).stage);
+    f->type->store(&head, &bump, sum);
 }
 
 static Status backward_heads(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
                              Tensor lens, Attention spec) {
-#if defined(__AVX512F__)
     const Product16 *product = NULL;
+    const BackwardType *type = &attention32_backward;
+#if defined(__AVX512F__)
     TRY(product16_choose(&product, qkv, &spec));
-    if (product) return attention16_backward(product, stream, dqkv, dout, out, lse, qkv, lens, &spec);
+    if (product) type = &attention16_backward;
 #endif
     HeadShape s = head_shape(qkv, &spec);
-    Bump scratch = {0};
-    scratch_take(&scratch, s);
-    Plan plan = plan_of(stream, s, BLOCK, scratch, (size_t)(round_up(s.T, MICRO_COLS) * s.rows));
-    Backward backward = {dqkv, dout, out, lse, qkv, lens, &spec, .shape = s, .plan = plan};
-    return backward_run(&backward, stream, heads_task, sum_task);
+    Plan plan = plan_of(stream, s, type);
+    int64_t slots = plan.whole ? min_of(plan.splits, 2) * plan.threads : s.B * s.H * plan.splits;
+    size_t scratch_bytes = (size_t)plan.threads * plan.each;
+    void *memory;
+    TRY(stream_workspace(stream, scratch_bytes + (size_t)slots * plan.partial * sizeof(float), &memory));
+    Backward f = {dqkv, dout, out, lse, qkv, lens, &spec, type, product, s, plan, memory, NULL};
+    f.partial = (float *)(void *)(f.memory + scratch_bytes);
+    Pool *pool = plan.threads > 1 ? stream->device->pool : NULL;
+    pool_run(pool, plan.heads * (plan.whole ? 1 : plan.splits), heads_task, &f);
+    if (!plan.whole) pool_run(pool, s.B * s.H, sum_task, &f);
+    return OK;
 }
 
 static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,

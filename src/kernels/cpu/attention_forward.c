@@ -8,7 +8,6 @@
 #include <math.h>
 
 #include "kernels/cpu/approx.h"
-#include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention16.h"
 #include "kernels/ref/ref.h"
 
@@ -62,19 +61,14 @@ static void mask_scores(float *scores, const HeadJob *job, int64_t q, int64_t k0
         }
 }
 
-/* The first key that query q sees. It never decreases from one query to the next. */
-static int64_t first_seen(const HeadJob *job, int64_t q) {
-    return job->window || job->starts ? first_key(job->starts, job->window, job->past + q) : 0;
-}
-
 /* The same for keys before the window or the document of a query. */
 static void mask_before(float *scores, const HeadJob *job, int64_t q, int64_t queries, int64_t k0,
                         int64_t keys) {
-    int64_t last = first_seen(job, q + queries - 1) - k0; /* the row from which all queries see */
+    int64_t last = job_first_key(job, q + queries - 1) - k0; /* the row from which all queries see */
     if (last <= 0) return;
     VecI first[3];
     for (int i = 0; i < MICRO_COLS; i++)
-        first[i / VEC][i % VEC] = (int32_t)(first_seen(job, q + min_of(i, queries - 1)) - k0);
+        first[i / VEC][i % VEC] = (int32_t)(job_first_key(job, q + min_of(i, queries - 1)) - k0);
     for (int64_t k = 0; k < min_of(last, keys); k++)
         for (int i = 0; i < 3; i++) {
             float *at = scores + k * MICRO_COLS + i * VEC;
@@ -172,7 +166,7 @@ static void panel_run(const Scratch *scratch, const HeadJob *job, int64_t q, int
     OnlineSoftmax run;
     for (int i = 0; i < 3; i++) run.max[i] = vec_set(-INFINITY), run.sum[i] = vec_set(0.0f);
     int64_t seen = keys_seen(job->keys, job->causal, job->past + q + queries - 1);
-    int64_t begin = first_seen(job, q) / MICRO_ROWS * MICRO_ROWS;
+    int64_t begin = job_first_key(job, q) / MICRO_ROWS * MICRO_ROWS;
     for (int64_t k0 = begin; k0 < seen; k0 += SCORE_KEYS) {
         int64_t keys = min_of(SCORE_KEYS, seen - k0);
         for (int64_t k = 0; k < keys; k += MICRO_ROWS)
@@ -194,7 +188,7 @@ void attention_head(const HeadJob *job, Range queries, void *memory) {
     Bump bump = {.base = memory};
     Scratch scratch = scratch_take(&bump, job->keys, job->D);
     int64_t end = keys_seen(job->keys, job->causal, job->past + queries.to - 1);
-    int64_t from = min_of(first_seen(job, queries.from) / MICRO_ROWS * MICRO_ROWS, end);
+    int64_t from = min_of(job_first_key(job, queries.from) / MICRO_ROWS * MICRO_ROWS, end);
     rows_across(scratch.keys + from * job->D, MICRO_ROWS, rows_from(job->k, from), end - from,
                 job->D * MICRO_ROWS);
     rows_along(scratch.values + from * MICRO_ROWS, MICRO_ROWS, rows_from(job->v, from), end - from,
@@ -207,6 +201,7 @@ void attention_head(const HeadJob *job, Range queries, void *memory) {
 typedef struct Forward {
     Tensor out, lse, qkv, lens;
     const Attention *spec;
+    const Product16 *product; /* NULL in fp32 */
     HeadShape shape;
     int64_t splits;
     unsigned char *memory;
@@ -237,26 +232,34 @@ static void forward_task(const void *context, int64_t at, int thread) {
         .h = h,
     };
     /* Later queries of a causal head take longer, so start with them. */
-    attention_head(&job, range_part(s.T, MICRO_COLS, (int)(f->splits - 1 - at % f->splits), (int)f->splits),
-                   f->memory + (size_t)thread * f->each);
+    Range queries = range_part(s.T, f->product ? SIDE : MICRO_COLS, (int)(f->splits - 1 - at % f->splits),
+                               (int)f->splits);
+    void *memory = f->memory + (size_t)thread * f->each;
+#if defined(__AVX512F__)
+    if (f->product) {
+        attention16_head(f->product, &job, queries, memory);
+        return;
+    }
+#endif
+    attention_head(&job, queries, memory);
 }
 
 static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                                     Attention spec) {
     if (spec.kv.data) return attention_forward_ref(stream, out, lse, qkv, lens, spec);
-#if defined(__AVX512F__)
-    const Product16 *product = NULL;
-    TRY(product16_choose(&product, qkv, &spec));
-    if (product) return attention16_forward(product, stream, out, lse, qkv, lens, &spec);
-#endif
     HeadShape s = head_shape(qkv, &spec);
+    const Product16 *product = NULL;
+    size_t each = attention_head_scratch(s.T, s.D);
+#if defined(__AVX512F__)
+    TRY(product16_choose(&product, qkv, &spec));
+    if (product) each = attention16_head_scratch(s.T, s.D);
+#endif
     int threads = threads_for(stream, s.B * s.H * s.T * s.D);
     /* Split heads only if there are too few of them, because each split packs the keys again. */
     int64_t heads = s.B * s.H, splits = heads >= 2 * threads ? 1 : (2 * threads + heads - 1) / heads;
-    size_t each = attention_head_scratch(s.T, s.D);
     void *memory;
     TRY(stream_workspace(stream, (size_t)threads * each, &memory));
-    Forward forward = {out, lse, qkv, lens, &spec, s, splits, memory, each};
+    Forward forward = {out, lse, qkv, lens, &spec, product, s, splits, memory, each};
     pool_run(threads > 1 ? stream->device->pool : NULL, heads * splits, forward_task, &forward);
     return OK;
 }
