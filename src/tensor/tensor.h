@@ -36,10 +36,10 @@ static inline int64_t tensor_rows(Tensor t) {
 }
 
 static inline float *tensor_f32(Tensor t) {
-    return t.data;
+    return (float *)t.data;
 }
 static inline int32_t *tensor_i32(Tensor t) {
-    return t.data;
+    return (int32_t *)t.data;
 }
 
 /* One element of a floating-point tensor. tensor_put rounds to the tensor's type. */

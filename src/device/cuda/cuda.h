@@ -31,7 +31,7 @@ static inline cudaStream_t cuda_stream(const Stream *stream) {
     return (cudaStream_t)stream->impl;
 }
 static inline CudaDevice *cuda_device(const Stream *stream) {
-    return stream->device->impl;
+    return (CudaDevice *)stream->device->impl;
 }
 
 /* See DeviceOps.utilization. Loads NVML on first use. */

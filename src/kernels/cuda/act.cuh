@@ -1,7 +1,7 @@
 // Activations and their derivatives in fp32, as in kernels/ref/act.c. They use fast exponentials and
 // divisions, whose error of a few ulp disappears when the result is rounded.
-#ifndef WEFT_KERNELS_CUDA_ACT_CUH
-#define WEFT_KERNELS_CUDA_ACT_CUH
+#ifndef WEFT_KERNELS_ACT_CUH
+#define WEFT_KERNELS_ACT_CUH
 
 #include "kernels/cuda/ptx.cuh"
 
@@ -50,44 +50,44 @@ __device__ inline Normal normal_at(float x) {
     return {density, x > 0 ? 1.0f - tail : tail};
 }
 
-template <CudaAct ACT> __device__ inline float act_value(float x) {
-    if (ACT == CUDA_ACT_GELU_TANH) return x * gelu_gate(x);
-    if (ACT == CUDA_ACT_GELU_ERF) return x * normal_at(x).below;
-    if (ACT == CUDA_ACT_RELU) return x < 0 ? 0 : x; // NaN stays NaN
-    if (ACT == CUDA_ACT_TANH) return tanhf(x);
-    if (ACT == CUDA_ACT_SILU) return x * sigmoid(x);
+template <Act ACT> __device__ inline float act_value(float x) {
+    if (ACT == ACT_GELU_TANH) return x * gelu_gate(x);
+    if (ACT == ACT_GELU_ERF) return x * normal_at(x).below;
+    if (ACT == ACT_RELU) return x < 0 ? 0 : x; // NaN stays NaN
+    if (ACT == ACT_TANH) return tanhf(x);
+    if (ACT == ACT_SILU) return x * sigmoid(x);
     return x;
 }
 
 // The same for an activation that is only known at run time.
-__device__ inline float act_of(CudaAct act, float x) {
+__device__ inline float act_of(Act act, float x) {
     switch (act) {
-    case CUDA_ACT_GELU_TANH: return act_value<CUDA_ACT_GELU_TANH>(x);
-    case CUDA_ACT_GELU_ERF: return act_value<CUDA_ACT_GELU_ERF>(x);
-    case CUDA_ACT_RELU: return act_value<CUDA_ACT_RELU>(x);
-    case CUDA_ACT_TANH: return act_value<CUDA_ACT_TANH>(x);
-    case CUDA_ACT_SILU: return act_value<CUDA_ACT_SILU>(x);
+    case ACT_GELU_TANH: return act_value<ACT_GELU_TANH>(x);
+    case ACT_GELU_ERF: return act_value<ACT_GELU_ERF>(x);
+    case ACT_RELU: return act_value<ACT_RELU>(x);
+    case ACT_TANH: return act_value<ACT_TANH>(x);
+    case ACT_SILU: return act_value<ACT_SILU>(x);
     default: return x;
     }
 }
 
-template <CudaAct ACT> __device__ inline float act_derivative(float x) {
-    if (ACT == CUDA_ACT_GELU_TANH) {
+template <Act ACT> __device__ inline float act_derivative(float x) {
+    if (ACT == ACT_GELU_TANH) {
         x = clamp_30(x); // constant beyond; x * x must not overflow
         float gate = gelu_gate(x);
         float du2 = 1.5957691216057308f * fmaf(3 * 0.044715f * x, x, 1.0f); // derivative of 2u
         return fmaf(x * du2, gate * (1.0f - gate), gate);
     }
-    if (ACT == CUDA_ACT_GELU_ERF) {
+    if (ACT == ACT_GELU_ERF) {
         Normal at = normal_at(x);
         return fmaf(0.39894228040143268f * x, at.density, at.below);
     }
-    if (ACT == CUDA_ACT_RELU) return x > 0 ? 1 : 0;
-    if (ACT == CUDA_ACT_TANH) {
+    if (ACT == ACT_RELU) return x > 0 ? 1 : 0;
+    if (ACT == ACT_TANH) {
         float e = __expf(-2.0f * fabsf(x)), s = reciprocal(1.0f + e);
         return 4.0f * e * s * s; // 1 - tanh^2, without cancellation
     }
-    if (ACT == CUDA_ACT_SILU) {
+    if (ACT == ACT_SILU) {
         float s = sigmoid(x);
         return fmaf(x * s, 1.0f - s, s);
     }
@@ -95,17 +95,17 @@ template <CudaAct ACT> __device__ inline float act_derivative(float x) {
 }
 
 // An activation as a type, for template dispatch.
-template <CudaAct ACT> struct ActTag { static constexpr CudaAct act = ACT; };
+template <Act ACT> struct ActTag { static constexpr Act act = ACT; };
 
 // Calls body(ActTag<act>{}).
-template <typename Body> inline cudaError_t with_act(CudaAct act, Body body) {
+template <typename Body> inline cudaError_t with_act(Act act, Body body) {
     switch (act) {
-    case CUDA_ACT_NONE: return body(ActTag<CUDA_ACT_NONE>{});
-    case CUDA_ACT_GELU_TANH: return body(ActTag<CUDA_ACT_GELU_TANH>{});
-    case CUDA_ACT_GELU_ERF: return body(ActTag<CUDA_ACT_GELU_ERF>{});
-    case CUDA_ACT_RELU: return body(ActTag<CUDA_ACT_RELU>{});
-    case CUDA_ACT_TANH: return body(ActTag<CUDA_ACT_TANH>{});
-    case CUDA_ACT_SILU: return body(ActTag<CUDA_ACT_SILU>{});
+    case ACT_NONE: return body(ActTag<ACT_NONE>{});
+    case ACT_GELU_TANH: return body(ActTag<ACT_GELU_TANH>{});
+    case ACT_GELU_ERF: return body(ActTag<ACT_GELU_ERF>{});
+    case ACT_RELU: return body(ActTag<ACT_RELU>{});
+    case ACT_TANH: return body(ActTag<ACT_TANH>{});
+    case ACT_SILU: return body(ActTag<ACT_SILU>{});
     default: return cudaErrorInvalidValue;
     }
 }

@@ -182,9 +182,7 @@ Status attention_backward_cuda(Stream *stream, Tensor dqkv, Tensor dout, Tensor 
     if (summed || !spec.sums.data) return OK;
     Tensor x = qkv_rows(dqkv);
     TRY(stream_workspace(stream, column_sums_bytes(tensor_rows(x), tensor_cols(x)), &scratch));
-    LAUNCH(launch_column_sums(cuda_stream(stream), spec.sums.data, x.dtype, x.data, tensor_rows(x),
-                              tensor_cols(x), scratch));
-    return OK;
+    return column_sums(stream, spec.sums, x, scratch);
 }
 
 /* Number of splits of a head's keys: each must keep a block's warps busy, and more splits than the device can

@@ -15,7 +15,7 @@
 //
 // Dropout masks of the tile after the next are drawn behind dq's products.
 #include "kernels/cuda/attention_hopper_backward.cuh"
-#include "kernels/cuda/chain.cuh"
+#include "kernels/cuda/row.cuh"
 
 namespace hopper::backward {
 
@@ -527,9 +527,9 @@ cudaError_t start_backward(cudaStream_t stream, BackwardArgs &args, DType type) 
     error = launch_chained(stream, finish_hopper<T, D>, 2 * blocks * Size<D>::ratio, 128, 0, args);
     if (error != cudaSuccess || !call.sums) return error;
     int64_t line = (int64_t)call.H * D, lines = (int64_t)call.B * args.tiles;
-    error = launch_add_partial(stream, call.sums, args.q_columns, lines * (keys / 64), line);
+    error = add_partials(stream, Sums{{call.sums}, line}, 1, args.q_columns, (int)(lines * (keys / 64)));
     if (error != cudaSuccess) return error;
-    return launch_add_partial(stream, call.sums + line, args.kv_columns, lines, 2 * line);
+    return add_partials(stream, Sums{{call.sums + line}, 2 * line}, 1, args.kv_columns, (int)lines);
 }
 
 template <typename T> cudaError_t start_backward_of(cudaStream_t stream, BackwardArgs &args, DType type) {

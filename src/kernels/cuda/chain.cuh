@@ -9,9 +9,10 @@
 #ifndef WEFT_KERNELS_CUDA_CHAIN_CUH
 #define WEFT_KERNELS_CUDA_CHAIN_CUH
 
-#include <cuda_runtime.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "kernels/cuda/device.cuh"
 
 constexpr int chain_from = 90; // oldest architecture that supports it
 
@@ -49,9 +50,16 @@ inline bool is_recorded(cudaStream_t stream) {
     return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
 }
 
+// Where a kernel runs.
+struct Where {
+    cudaStream_t stream;
+    Where(cudaStream_t given) : stream(given) {}
+    Where(const Stream *given) : stream(cuda_stream(given)) {}
+};
+
 // `extra` is another launch attribute; NULL: none.
 template <typename... Params, typename... Args>
-inline cudaError_t launch_with(bool chain, const cudaLaunchAttribute *extra, cudaStream_t stream,
+inline cudaError_t launch_with(bool chain, const cudaLaunchAttribute *extra, Where at,
                                void (*kernel)(Params...), dim3 blocks, dim3 threads, size_t shared,
                                Args... args) {
     cudaLaunchAttribute attribute[2] = {};
@@ -65,21 +73,27 @@ inline cudaError_t launch_with(bool chain, const cudaLaunchAttribute *extra, cud
     config.gridDim = blocks;
     config.blockDim = threads;
     config.dynamicSmemBytes = shared;
-    config.stream = stream;
+    config.stream = at.stream;
     config.attrs = attribute;
     config.numAttrs = count;
     return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
+// Not chained.
 template <typename... Params, typename... Args>
-inline cudaError_t launch_chained(cudaStream_t stream, void (*kernel)(Params...), dim3 blocks, dim3 threads,
-                                  size_t shared, Args... args) {
-    return launch_with(true, nullptr, stream, kernel, blocks, threads, shared, args...);
+inline cudaError_t launch_kernel(Where at, void (*kernel)(Params...), dim3 blocks, dim3 threads,
+                                 size_t shared, Args... args) {
+    return launch_with(false, nullptr, at, kernel, blocks, threads, shared, args...);
 }
 template <typename... Params, typename... Args>
-inline cudaError_t launch_recorded(cudaStream_t stream, void (*kernel)(Params...), dim3 blocks, dim3 threads,
+inline cudaError_t launch_chained(Where at, void (*kernel)(Params...), dim3 blocks, dim3 threads,
+                                  size_t shared, Args... args) {
+    return launch_with(true, nullptr, at, kernel, blocks, threads, shared, args...);
+}
+template <typename... Params, typename... Args>
+inline cudaError_t launch_recorded(Where at, void (*kernel)(Params...), dim3 blocks, dim3 threads,
                                    size_t shared, Args... args) {
-    return launch_with(is_recorded(stream), nullptr, stream, kernel, blocks, threads, shared, args...);
+    return launch_with(is_recorded(at.stream), nullptr, at, kernel, blocks, threads, shared, args...);
 }
 
 #endif

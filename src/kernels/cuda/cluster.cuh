@@ -47,13 +47,13 @@ inline bool has_clusters(const void *kernel) {
 
 // `blocks` is the number of clusters times `size`.
 template <typename... Params, typename... Args>
-inline cudaError_t launch_cluster(bool chain, int size, cudaStream_t stream, void (*kernel)(Params...),
-                                  dim3 blocks, dim3 threads, size_t shared, Args... args) {
+inline cudaError_t launch_cluster(bool chain, int size, Where at, void (*kernel)(Params...), dim3 blocks,
+                                  dim3 threads, size_t shared, Args... args) {
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = (unsigned)size;
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    return launch_with(chain, &cluster, stream, kernel, blocks, threads, shared, args...);
+    return launch_with(chain, &cluster, at, kernel, blocks, threads, shared, args...);
 }
 
 #endif

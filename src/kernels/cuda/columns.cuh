@@ -116,8 +116,9 @@ __global__ void __launch_bounds__(few_threads)
 
 // sums (cols) += column sums of what `source` provides, V elements at a time.
 template <int V, typename Source>
-cudaError_t add_columns(cudaStream_t stream, float *sums, const Source &source, int64_t rows, int64_t cols,
-                        float *partial) {
+cudaError_t add_columns(Stream *stream, Tensor to, const Source &source, int64_t rows, int64_t cols,
+                        void *scratch) {
+    float *sums = data<float>(to), *partial = (float *)scratch;
     if (rows <= few_rows) {
         constexpr int few = V < 2 ? V : 2;
         return launch_chained(stream, few_sums_kernel<Source, few>, blocks_for(cols, 32 * few), few_threads,

@@ -1,9 +1,9 @@
 /* The cuda backend.
  *
- *   *.c         the slots: they take tensors, return a Status, load libraries and choose kernels
- *   *.cu        device code and its launchers, which only see pointers, sizes and types
- *   launch.h    the launchers that the slots call
- *   device.cuh  what device code shares
+ *   *.cu        device code and the slots that it implements
+ *   *.c         slots that load libraries or choose among the kernels of several files
+ *   launch.h    what files call of each other
+ *   device.cuh  what .cu files share
  *
  * Everything is enqueued on the given stream and returns immediately; nothing here waits for the device.
  * Reductions run in an order that depends on shapes alone (no floating-point atomics), so the same call
@@ -31,15 +31,6 @@ typedef struct CudaKernels {
 } CudaKernels;
 
 MUST_USE Status cuda_kernels(Stream *stream, CudaKernels **ret_kernels);
-
-/* Workspace for sorting `count` rows by index (see RowOrder; indices are 0 to `largest`), followed by
- * `more` bytes for the caller. */
-MUST_USE Status row_order(Stream *stream, int64_t count, int64_t largest, size_t more, RowOrder *ret_order,
-                          void **ret_more);
-
-/* linear_int8.c: embedding_forward with a packed token table. */
-MUST_USE Status embedding_int8_cuda(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor positions,
-                                    Tensor wte, EmbeddingTables tables);
 
 /* Dropout in the form that device code uses. */
 CudaDropout cuda_dropout(const Dropout *dropout);

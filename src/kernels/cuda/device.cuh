@@ -1,14 +1,17 @@
-// What device code shares: loads and stores of every compute type as fp32, warp and block reductions, and
-// dropout draws.
+// What .cu files share: slots' tensors, loads and stores of every compute type as fp32, warp and block
+// reductions, dropout draws, and launches.
 #ifndef WEFT_KERNELS_CUDA_DEVICE_CUH
 #define WEFT_KERNELS_CUDA_DEVICE_CUH
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
+#include <stdlib.h>
 #include <type_traits>
 
-#include "kernels/cuda/launch.h"
+extern "C" {
+#include "kernels/cuda/cuda.h"
+}
 
 // ---- types ----
 
@@ -77,6 +80,11 @@ template <typename T, int N> __device__ inline void forget(Pack<T, N> &pack) {
 // Elements in a 16-byte access.
 template <typename T> constexpr int pack_size = 16 / sizeof(T);
 
+// The elements of a tensor; NULL if it is absent.
+template <typename T> inline T *data(const Tensor &tensor) {
+    return (T *)tensor.data;
+}
+
 // Calls body(T{}) with the C++ type of a floating-point DType.
 template <typename Body> inline cudaError_t with_type(DType type, Body body) {
     switch (type) {
@@ -85,6 +93,19 @@ template <typename Body> inline cudaError_t with_type(DType type, Body body) {
     case DT_F16: return body(__half{});
     default: return cudaErrorInvalidValue;
     }
+}
+template <typename T>
+constexpr DType dtype_of = std::is_same_v<T, float>    ? DT_F32
+                           : std::is_same_v<T, __half> ? DT_F16
+                                                       : DT_BF16;
+// Calls body(T{}, Int<N>{}) with N elements per access: 16 bytes if rows of `cols` elements are `aligned` and
+// consist of such packs, otherwise one element.
+template <int I> using Int = std::integral_constant<int, I>;
+template <typename Body> inline cudaError_t with_packs(DType type, bool aligned, int64_t cols, Body body) {
+    return with_type(type, [&](auto t) {
+        constexpr int N = pack_size<decltype(t)>;
+        return aligned && cols % N == 0 ? body(t, Int<N>{}) : body(t, Int<1>{});
+    });
 }
 
 // ---- reductions ----
@@ -161,8 +182,10 @@ __device__ inline int dropout_bit(int k) {
 
 // ---- launches ----
 
+// Too many for a launch make it fail.
 inline unsigned blocks_for(int64_t count, int each) {
-    return (unsigned)((count + each - 1) / each);
+    int64_t blocks = (count + each - 1) / each;
+    return blocks < UINT32_MAX ? (unsigned)blocks : UINT32_MAX;
 }
 
 // Multiprocessors of the current device. The order of a reduction must not depend on this.
@@ -182,9 +205,12 @@ inline int shared_limit() {
     return bytes;
 }
 
-// Whether all pointers are 16-byte aligned; NULL is.
+// Whether all pointers, or the data of all tensors, are 16-byte aligned; NULL is.
 template <typename... Pointers> inline bool aligned_16(const Pointers *...pointers) {
     return (((uintptr_t)pointers % 16 == 0) && ...);
+}
+template <typename... Rest> inline bool aligned_16(const Tensor &first, const Rest &...rest) {
+    return aligned_16((const void *)first.data, (const void *)rest.data...);
 }
 
 #endif

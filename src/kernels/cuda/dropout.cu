@@ -52,29 +52,30 @@ template <typename T> struct Dropped {
     }
 };
 
-} // namespace
-
-cudaError_t launch_dropout_add(cudaStream_t stream, DType type, void *out, const void *res, const void *y,
-                               int64_t rows, int64_t C, int64_t positions, CudaDropout dropout) {
-    return with_type(type, [&](auto t) {
+cudaError_t add_dropped(Stream *stream, Tensor out, Tensor res, Tensor y, const Dropout &dropout) {
+    const int64_t rows = tensor_rows(y), C = tensor_cols(y);
+    return with_packs(y.dtype, aligned_16(out, res, y), C, [&](auto t, auto n) {
         using T = decltype(t);
-        constexpr int N = pack_size<T>;
-        DroppedRows<T, false> source = {(T *)out, (const T *)res, (const T *)y, dropout, positions};
-        unsigned blocks = blocks_for(rows, block_rows);
-        if (C % N == 0 && aligned_16(out, res, y))
-            return launch_chained(stream, dropout_kernel<T, N>, blocks, threads, 0, source, rows, C);
-        return launch_chained(stream, dropout_kernel<T, 1>, blocks, threads, 0, source, rows, C);
+        return launch_chained(stream, dropout_kernel<T, n.value>, blocks_for(rows, block_rows), threads, 0,
+                              dropped_rows<T, false>(out, res, y, dropout), rows, C);
     });
 }
 
-cudaError_t launch_dropout_sums(cudaStream_t stream, DType type, void *dx, float *sums, const void *dy,
-                                int64_t rows, int64_t C, int64_t positions, CudaDropout dropout,
-                                float *scratch) {
-    return with_type(type, [&](auto t) {
+} // namespace
+
+Status dropout_add_forward_cuda(Stream *stream, Tensor out, Tensor res, Tensor y, Dropout dropout) {
+    return cuda_status(add_dropped(stream, out, res, y, dropout), __func__);
+}
+
+Status dropout_backward_cuda(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Dropout dropout) {
+    const int64_t rows = tensor_rows(dy), C = tensor_cols(dy);
+    void *scratch;
+    if (!sums.data) return cuda_status(add_dropped(stream, dx, TENSOR_NONE, dy, dropout), __func__);
+    TRY(stream_workspace(stream, column_sums_bytes(rows, C), &scratch));
+    LAUNCH(with_packs(dy.dtype, aligned_16(dx, dy), C, [&](auto t, auto n) {
         using T = decltype(t);
-        Dropped<T> source = {(T *)dx, (const T *)dy, dropout, positions};
-        if (C % pack_size<T> == 0 && aligned_16(dx, dy))
-            return add_columns<pack_size<T>>(stream, sums, source, rows, C, scratch);
-        return add_columns<1>(stream, sums, source, rows, C, scratch);
-    });
+        Dropped<T> source = {data<T>(dx), data<T>(dy), cuda_dropout(&dropout), positions_of(dy, dropout)};
+        return add_columns<n.value>(stream, sums, source, rows, C, scratch);
+    }));
+    return OK;
 }

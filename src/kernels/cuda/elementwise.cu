@@ -1,6 +1,6 @@
 // Array arithmetic. A thread processes 16 bytes of the wider type at a time; the tail, and arrays that are
 // not aligned to that, go element by element.
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/chain.cuh"
 
 namespace {
 
@@ -32,13 +32,16 @@ __global__ void combine_kernel(Y *y, const X *x, int64_t count, Op op) {
 }
 
 template <typename Y, typename X, typename Op>
-cudaError_t combine(cudaStream_t stream, Y *y, const X *x, int64_t count, Op op) {
+cudaError_t combine(Stream *stream, Tensor to, Tensor from, Op op) {
     constexpr int N = 16 / (sizeof(Y) > sizeof(X) ? sizeof(Y) : sizeof(X));
+    Y *y = data<Y>(to);
+    const X *x = data<X>(from);
+    const int64_t count = tensor_count(to);
     if (aligned(y, N) && aligned(x, N))
-        combine_kernel<Y, X, N><<<blocks_for(count, threads * N), threads, 0, stream>>>(y, x, count, op);
-    else
-        combine_kernel<Y, X, 1><<<blocks_for(count, threads), threads, 0, stream>>>(y, x, count, op);
-    return cudaGetLastError();
+        return launch_kernel(stream, combine_kernel<Y, X, N, Op>, blocks_for(count, threads * N), threads, 0,
+                             y, x, count, op);
+    return launch_kernel(stream, combine_kernel<Y, X, 1, Op>, blocks_for(count, threads), threads, 0, y, x,
+                         count, op);
 }
 
 struct Copy {
@@ -70,44 +73,51 @@ struct Scale {
     }
 };
 
+// Of y and x of floating-point types.
+template <typename Op> cudaError_t combine_all(Stream *stream, Tensor y, Tensor x, Op op) {
+    return with_type(y.dtype, [&](auto t) {
+        return with_type(x.dtype,
+                         [&](auto u) { return combine<decltype(t), decltype(u)>(stream, y, x, op); });
+    });
+}
+
+cudaError_t convert(Stream *stream, Tensor y, Tensor x) {
+    if (y.dtype == DT_F64 && x.dtype == DT_F64)
+        return combine<double, double>(stream, y, x, CopyFromDouble{});
+    if (y.dtype == DT_F64)
+        return with_type(x.dtype,
+                         [&](auto t) { return combine<double, decltype(t)>(stream, y, x, CopyToDouble{}); });
+    if (x.dtype == DT_F64)
+        return with_type(
+            y.dtype, [&](auto t) { return combine<decltype(t), double>(stream, y, x, CopyFromDouble{}); });
+    return combine_all(stream, y, x, Copy{});
+}
+
 } // namespace
 
-cudaError_t launch_fill(cudaStream_t stream, DType type, void *x, int64_t count, float value) {
-    return with_type(type, [&](auto t) {
+Status fill_cuda(Stream *stream, Tensor x, float value) {
+    const int64_t count = tensor_count(x);
+    const unsigned blocks = blocks_for(count, threads);
+    cudaError_t error = with_type(x.dtype, [&](auto t) {
         using T = decltype(t);
-        unsigned blocks = blocks_for(count, threads);
-        if (blocks > 4096) blocks = 4096;
-        fill_kernel<<<blocks, threads, 0, stream>>>((T *)x, count, value);
-        return cudaGetLastError();
+        return launch_kernel(stream, fill_kernel<T>, blocks < 4096 ? blocks : 4096, threads, 0, data<T>(x),
+                             count, value);
     });
+    return cuda_status(error, __func__);
 }
 
-cudaError_t launch_convert(cudaStream_t stream, DType to, void *y, DType from, const void *x, int64_t count) {
-    if (to == DT_F64 && from == DT_F64)
-        return combine(stream, (double *)y, (const double *)x, count, CopyFromDouble{});
-    if (to == DT_F64)
-        return with_type(from, [&](auto t) {
-            return combine(stream, (double *)y, (const decltype(t) *)x, count, CopyToDouble{});
-        });
-    return with_type(to, [&](auto t) {
-        using Y = decltype(t);
-        if (from == DT_F64) return combine(stream, (Y *)y, (const double *)x, count, CopyFromDouble{});
-        return with_type(
-            from, [&](auto u) { return combine(stream, (Y *)y, (const decltype(u) *)x, count, Copy{}); });
-    });
+Status convert_cuda(Stream *stream, Tensor y, Tensor x) {
+    return cuda_status(convert(stream, y, x), __func__);
 }
 
-cudaError_t launch_add(cudaStream_t stream, DType to, void *y, DType from, const void *x, int64_t count) {
-    return with_type(to, [&](auto t) {
-        using Y = decltype(t);
-        return with_type(
-            from, [&](auto u) { return combine(stream, (Y *)y, (const decltype(u) *)x, count, Add{}); });
-    });
+Status add_cuda(Stream *stream, Tensor y, Tensor x) {
+    return cuda_status(combine_all(stream, y, x, Add{}), __func__);
 }
 
-cudaError_t launch_scale(cudaStream_t stream, DType type, void *y, int64_t count, float factor) {
-    return with_type(type, [&](auto t) {
+Status scale_cuda(Stream *stream, Tensor y, float factor) {
+    cudaError_t error = with_type(y.dtype, [&](auto t) {
         using T = decltype(t);
-        return combine(stream, (T *)y, (const T *)y, count, Scale{factor});
+        return combine<T, T>(stream, y, y, Scale{factor});
     });
+    return cuda_status(error, __func__);
 }

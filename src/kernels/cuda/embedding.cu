@@ -148,16 +148,25 @@ __global__ void __launch_bounds__(threads)
     add_to<N>(dwte + key * C + c, sum);
 }
 
-template <typename T, int N>
-cudaError_t token_gradient(cudaStream_t stream, float *dwte, const T *dx, RowOrder order, int64_t count,
-                           int64_t C, int64_t columns, float *partial) {
-    int64_t tiles = (C + 32 * N - 1) / (32 * N), jobs = (count + window - 1) / window * tiles;
-    unsigned blocks = blocks_for(jobs, warps);
-    token_windows_kernel<T, N>
-        <<<blocks, threads, 0, stream>>>(dwte, partial, dx, order, count, C, (uint32_t)columns, tiles, jobs);
-    token_runs_kernel<N>
-        <<<blocks, threads, 0, stream>>>(dwte, partial, order, count, C, (uint32_t)columns, tiles, jobs);
-    return cudaGetLastError();
+// table[index - start] += rows of dx, for the indices in its first `columns` rows.
+Status add_by_index(Stream *stream, Tensor table, Tensor dx, Tensor index, int64_t start, int64_t columns) {
+    const int64_t count = tensor_rows(dx), C = tensor_cols(dx);
+    RowOrder order;
+    void *partial;
+    TRY(row_order(stream, index, count, start, columns, embedding_partial_bytes(count, C), &order, &partial));
+    LAUNCH(with_packs(dx.dtype, aligned_16(dx, table), C, [&](auto t, auto n) {
+        using T = decltype(t);
+        constexpr int N = decltype(n)::value;
+        const int64_t tiles = (C + 32 * N - 1) / (32 * N), jobs = (count + window - 1) / window * tiles;
+        const unsigned blocks = blocks_for(jobs, warps);
+        cudaError_t error =
+            launch_kernel(stream, token_windows_kernel<T, N>, blocks, threads, 0, data<float>(table),
+                          (float *)partial, data<T>(dx), order, count, C, (uint32_t)columns, tiles, jobs);
+        if (error != cudaSuccess) return error;
+        return launch_kernel(stream, token_runs_kernel<N>, blocks, threads, 0, data<float>(table),
+                             (float *)partial, order, count, C, (uint32_t)columns, tiles, jobs);
+    }));
+    return OK;
 }
 
 // ---- positions ----
@@ -211,70 +220,70 @@ __global__ void type_kernel(float *partial, const T *dx, const int32_t *types, i
     }
 }
 
+Status add_by_position(Stream *stream, Tensor dwpe, Tensor dx) {
+    const int64_t count = dx.dim[1] * dx.dim[2];
+    LAUNCH(with_packs(dx.dtype, aligned_16(dx, dwpe), count, [&](auto t, auto n) {
+        using T = decltype(t);
+        return launch_kernel(stream, position_kernel<T, n.value>, blocks_for(count, threads * n.value),
+                             threads, 0, data<float>(dwpe), data<T>(dx), dx.dim[0], count, count);
+    }));
+    return OK;
+}
+
+Status add_by_type(Stream *stream, Tensor dwtype, Tensor dx, Tensor types) {
+    const int64_t rows = tensor_rows(dx), C = tensor_cols(dx), kinds = types.data ? tensor_rows(dwtype) : 1;
+    const int64_t needed = (rows + partial_lines - 1) / partial_lines;
+    const int shares = (int)(needed < max_shares ? needed : max_shares);
+    void *workspace;
+    TRY(stream_workspace(stream, (size_t)(max_shares * kinds * C) * sizeof(float), &workspace));
+    float *partial = (float *)workspace;
+    LAUNCH(with_packs(dx.dtype, aligned_16(dx), C, [&](auto t, auto n) {
+        using T = decltype(t);
+        return launch_kernel(stream, type_kernel<T, n.value>,
+                             dim3(blocks_for(C, partial_columns * n.value), shares),
+                             dim3(partial_columns, partial_lines), 0, partial, data<T>(dx),
+                             data<int32_t>(types), rows, C, kinds);
+    }));
+    LAUNCH(add_partials(stream, Sums{{data<float>(dwtype)}, kinds * C}, 1, partial, shares));
+    return OK;
+}
+
 } // namespace
 
-cudaError_t launch_embedding_forward(cudaStream_t stream, DType type, void *x, const int32_t *tokens,
-                                     const int32_t *types, const int32_t *past, EmbeddingTables tables,
-                                     int64_t rows, int64_t positions, int64_t C) {
-    return with_type(type, [&](auto t) {
-        using T = decltype(t);
-        constexpr int N = pack_size<T>, few = 64; // few rows take less time with a block each
-        bool wide = C % N == 0 && aligned_16(x, tables.wte, tables.wpe, tables.wtype);
-        int lanes = rows <= few ? threads : 32;
-        return launch_chained(stream, wide ? forward_kernel<T, N> : forward_kernel<T, 1>,
-                              blocks_for(rows, threads / lanes), threads, 0, (T *)x, tokens, types, past,
-                              tables, rows, positions, C, lanes);
-    });
+Status embedding_forward_cuda(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor positions,
+                              Tensor wte, Tensor wpe, Tensor wtype, VocabPart part) {
+    const EmbeddingTables tables = {.wte = wte.data,
+                                    .wpe = wpe.data,
+                                    .wtype = wtype.data,
+                                    .start = part.start,
+                                    .tokens = vocab_columns(part, tensor_rows(wte)),
+                                    .positions = wpe.data ? tensor_rows(wpe) : 0,
+                                    .types = wtype.data ? tensor_rows(wtype) : 0};
+    if (wte.dtype == DT_Q8 || wte.dtype == DT_Q4)
+        return embedding_int8_cuda(stream, x, tokens, types, positions, wte, tables);
+    // With a position per row, every row is a sequence of its own.
+    const int64_t rows = x.dim[0] * x.dim[1], T = positions.ndim > 1 ? 1 : x.dim[1], C = x.dim[2];
+    constexpr int few = 64; // few rows take less time with a block each
+    const int lanes = rows <= few ? threads : 32;
+    LAUNCH(with_packs(x.dtype, aligned_16(x, wte, wpe, wtype), C, [&](auto t, auto n) {
+        using Type = decltype(t);
+        return launch_chained(stream, forward_kernel<Type, n.value>, blocks_for(rows, threads / lanes),
+                              threads, 0, data<Type>(x), data<int32_t>(tokens), data<int32_t>(types),
+                              data<int32_t>(positions), tables, rows, T, C, lanes);
+    }));
+    return OK;
 }
 
-cudaError_t launch_token_gradient(cudaStream_t stream, DType type, float *dwte, const void *dx,
-                                  RowOrder order, int64_t count, int64_t C, int64_t columns, float *partial) {
-    return with_type(type, [&](auto t) {
-        using T = decltype(t);
-        constexpr int N = pack_size<T>;
-        if (C % N == 0 && aligned_16(dx, dwte))
-            return token_gradient<T, N>(stream, dwte, (const T *)dx, order, count, C, columns, partial);
-        return token_gradient<T, 1>(stream, dwte, (const T *)dx, order, count, C, columns, partial);
-    });
-}
-
-cudaError_t launch_position_gradient(cudaStream_t stream, DType type, float *dwpe, const void *dx, int64_t B,
-                                     int64_t positions, int64_t C) {
-    return with_type(type, [&](auto t) {
-        using T = decltype(t);
-        constexpr int N = pack_size<T>;
-        int64_t count = positions * C;
-        if (count % N == 0 && aligned_16(dx, dwpe))
-            position_kernel<T, N><<<blocks_for(count, threads * N), threads, 0, stream>>>(dwpe, (const T *)dx,
-                                                                                          B, count, count);
-        else
-            position_kernel<T, 1>
-                <<<blocks_for(count, threads), threads, 0, stream>>>(dwpe, (const T *)dx, B, count, count);
-        return cudaGetLastError();
-    });
-}
-
-size_t type_partial_bytes(int64_t kinds, int64_t C) {
-    return (size_t)max_shares * (size_t)kinds * (size_t)C * sizeof(float);
-}
-
-cudaError_t launch_type_gradient(cudaStream_t stream, DType type, float *dwtype, const void *dx,
-                                 const int32_t *types, int64_t rows, int64_t C, int64_t kinds,
-                                 float *partial) {
-    int64_t needed = (rows + partial_lines - 1) / partial_lines;
-    int shares = (int)(needed < max_shares ? needed : max_shares);
-    dim3 shape(partial_columns, partial_lines);
-    cudaError_t error = with_type(type, [&](auto t) {
-        using T = decltype(t);
-        constexpr int N = pack_size<T>;
-        if (C % N == 0 && aligned_16(dx))
-            type_kernel<T, N><<<dim3(blocks_for(C, partial_columns * N), shares), shape, 0, stream>>>(
-                partial, (const T *)dx, types, rows, C, kinds);
-        else
-            type_kernel<T, 1><<<dim3(blocks_for(C, partial_columns), shares), shape, 0, stream>>>(
-                partial, (const T *)dx, types, rows, C, kinds);
-        return cudaGetLastError();
-    });
-    if (error != cudaSuccess) return error;
-    return add_partials(stream, Sums{{dwtype}, kinds * C}, 1, partial, shares);
+// Rows are sorted by token, so that every row of the table has one owner and its sum a fixed order. So are
+// they by position, if positions are given.
+Status embedding_backward_cuda(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
+                               Tensor tokens, Tensor types, Tensor positions, VocabPart part) {
+    if (dwte.data)
+        TRY(add_by_index(stream, dwte, dx, tokens, part.start, vocab_columns(part, tensor_rows(dwte))));
+    if (dwpe.data && positions.data)
+        TRY(add_by_index(stream, dwpe, dx, positions, 0, tensor_rows(dwpe)));
+    else if (dwpe.data)
+        TRY(add_by_position(stream, dwpe, dx));
+    if (dwtype.data) TRY(add_by_type(stream, dwtype, dx, types));
+    return OK;
 }

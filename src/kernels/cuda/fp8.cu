@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(threads, blocks_per_sm)
 }
 
 // Two bf16 values times the derivatives at two others, as in linear.cu.
-template <CudaAct ACT> __device__ inline uint32_t times_derivatives(uint32_t two, uint32_t at) {
+template <Act ACT> __device__ inline uint32_t times_derivatives(uint32_t two, uint32_t at) {
     float low = fmaf(__uint_as_float(two << 16), act_derivative<ACT>(__uint_as_float(at << 16)), 0.0f);
     float high = fmaf(__uint_as_float(two & 0xffff0000u),
                       act_derivative<ACT>(__uint_as_float(at & 0xffff0000u)), 0.0f);
@@ -172,14 +172,14 @@ template <CudaAct ACT> __device__ inline uint32_t times_derivatives(uint32_t two
     return *reinterpret_cast<uint32_t *>(&both);
 }
 
-template <CudaAct ACT> __device__ inline uint4 times_derivatives(uint4 pack, uint4 at) {
+template <Act ACT> __device__ inline uint4 times_derivatives(uint4 pack, uint4 at) {
     return make_uint4(times_derivatives<ACT>(pack.x, at.x), times_derivatives<ACT>(pack.y, at.y),
                       times_derivatives<ACT>(pack.z, at.z), times_derivatives<ACT>(pack.w, at.w));
 }
 
 // The first kernel for a single tensor dx, after dx *= act'(pre). While two packs are processed, the next
 // two are in flight; if only one is left, it is loaded twice and used once.
-template <CudaAct ACT>
+template <Act ACT>
 __global__ void __launch_bounds__(threads, 4)
     act_backward_largest_kernel(const __grid_constant__ TensorPart part, uint4 *dx, const uint4 *pre) {
     const BlockWork work = block_work(part, (int)blockIdx.x);
@@ -227,7 +227,7 @@ __device__ inline float inverse_scale_for(uint32_t largest, int top) {
 }
 
 // Quantizes the 8 columns of each row; the result is in x and y.
-template <CudaAct ACT, __nv_fp8_interpretation_t TYPE>
+template <Act ACT, __nv_fp8_interpretation_t TYPE>
 __device__ inline void quantize_rows(uint4 (&row)[4], float inverse_scale) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -377,7 +377,7 @@ __device__ inline void store_columns(const TileWords &words, const TensorPart &p
 // ACT is the activation of the tensors that have one. DERIVATIVE: there is one tensor, which is first
 // multiplied by the derivative of ACT. Rows come in groups of four and columns in groups of eight, which
 // exist entirely or not at all.
-template <CudaAct ACT, Before BEFORE>
+template <Act ACT, Before BEFORE>
 __global__ void __launch_bounds__(threads, tile_blocks[BEFORE])
     quantize_kernel(const __grid_constant__ TensorParts parts) {
     __shared__ __align__(16) TileWords words;
@@ -415,11 +415,11 @@ __global__ void __launch_bounds__(threads, tile_blocks[BEFORE])
     if (BEFORE == DROPOUT && which == 0) drop_rows(in, parts, row, col);
     if (given || part.given) add_stats(stats, part, in);
     if (BEFORE == DERIVATIVE || part.gradient)
-        quantize_rows<CUDA_ACT_NONE, __NV_E5M2>(in, inverse_scale);
+        quantize_rows<ACT_NONE, __NV_E5M2>(in, inverse_scale);
     else if (part.act)
         quantize_rows<ACT, __NV_E4M3>(in, inverse_scale);
     else
-        quantize_rows<CUDA_ACT_NONE, __NV_E4M3>(in, inverse_scale);
+        quantize_rows<ACT_NONE, __NV_E4M3>(in, inverse_scale);
     if (valid) store_rows(words, part, in, row, col);
     __syncthreads();
     if (given || part.given) finish_stats(stats, part, recorded, row0, col0);
@@ -503,9 +503,9 @@ bool supported(int64_t rows, int64_t cols) {
     return rows % 16 == 0 && cols % 16 == 0;
 }
 
-cudaError_t launch_quantize(cudaStream_t stream, const TensorParts &parts, CudaAct act) {
+cudaError_t launch_quantize(cudaStream_t stream, const TensorParts &parts, Act act) {
     return with_act(act, [&](auto tag) {
-        constexpr CudaAct ACT = decltype(tag)::act;
+        constexpr Act ACT = decltype(tag)::act;
         if (parts.part[0].pre)
             return launch_chained(stream, quantize_kernel<ACT, DERIVATIVE>, parts.tiles, threads, 0, parts);
         if (parts.dropout.threshold)
@@ -532,7 +532,7 @@ size_t fp8_quantize_scratch(const CudaFp8Tensor *tensor, int count) {
 cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor, int count, void *scratch) {
     TensorParts parts = {};
     parts.backwards = true;
-    CudaAct act = CUDA_ACT_NONE;
+    Act act = ACT_NONE;
     int64_t blocks = 0, tiles = 0;
     char *at = (char *)scratch;
     if (count < 1 || count > FP8_TENSORS) return cudaErrorInvalidValue;
@@ -554,7 +554,7 @@ cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor
         part.plain = (uint8_t *)t->plain;
         part.transposed = (uint8_t *)t->transposed;
         part.scale = t->scale;
-        part.act = t->act != CUDA_ACT_NONE;
+        part.act = t->act != ACT_NONE;
         part.gradient = t->type == DT_E5M2;
         if (part.act) act = t->act;
         part.first_block = (unsigned)blocks;
@@ -582,8 +582,8 @@ cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor
     if (error == cudaSuccess) error = launch_quantize(stream, parts, act);
     for (int i = 0; i < count && error == cudaSuccess; i++)
         if (tensor[i].sums)
-            error = launch_add_partial(stream, tensor[i].sums, parts.part[i].sums, sum_parts(&tensor[i]),
-                                       parts.part[i].cols);
+            error = add_partials(stream, Sums{{tensor[i].sums}, parts.part[i].cols}, 1, parts.part[i].sums,
+                                 (int)sum_parts(&tensor[i]));
     return error;
 }
 
@@ -623,5 +623,5 @@ cudaError_t launch_fp8_stats(cudaStream_t stream, const CudaFp8Stats *stats, voi
         error = cudaGetLastError();
     }
     if (error != cudaSuccess || !stats->sums) return error;
-    return launch_add_partial(stream, stats->sums, part.sums, part.chunks, part.cols);
+    return add_partials(stream, Sums{{stats->sums}, part.cols}, 1, part.sums, part.chunks);
 }

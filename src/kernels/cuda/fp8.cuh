@@ -25,7 +25,7 @@ __device__ inline void record_amax(uint32_t *record, uint32_t bf16_bits) {
 }
 
 // Four values as four bytes, the first in the lowest.
-template <CudaAct ACT, __nv_fp8_interpretation_t TYPE>
+template <Act ACT, __nv_fp8_interpretation_t TYPE>
 __device__ inline uint32_t quantize_four(uint32_t low, uint32_t high, float inverse_scale) {
     float value[4] = {__uint_as_float(low << 16), __uint_as_float(low & 0xffff0000u),
                       __uint_as_float(high << 16), __uint_as_float(high & 0xffff0000u)};

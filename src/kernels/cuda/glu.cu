@@ -1,7 +1,6 @@
 // Gated activations. A row of x is gate (F), then up (F). A thread processes 16 bytes of each at a time.
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/chain.cuh"
-#include "kernels/cuda/device.cuh"
 
 namespace {
 
@@ -15,7 +14,7 @@ template <int N> __device__ inline Place place_of(unsigned parts) {
     return {blockIdx.x / parts, (int64_t)(blockIdx.x % parts * threads + threadIdx.x) * N};
 }
 
-template <typename T, int N, CudaAct ACT>
+template <typename T, int N, Act ACT>
 __global__ void __launch_bounds__(threads) forward_kernel(T *y, const T *x, int64_t F, unsigned parts) {
     const Place at = place_of<N>(parts);
     chain_next();
@@ -29,7 +28,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(T *y, const T *x, int6
     store_pack(y + at.row * F + at.c, pack_of<T>(out));
 }
 
-template <typename T, int N, CudaAct ACT>
+template <typename T, int N, Act ACT>
 __global__ void __launch_bounds__(threads)
     backward_kernel(T *dx, T *y, const T *dy, const T *x, int64_t F, unsigned parts) {
     const Place at = place_of<N>(parts);
@@ -50,39 +49,33 @@ __global__ void __launch_bounds__(threads)
     store_pack(dx + from + F, pack_of<T>(dup));
 }
 
-// Calls body(T{}, std::integral_constant<int, N>{}, ActTag{}) with N elements per access.
-template <typename Body> cudaError_t dispatch(DType type, CudaAct act, int64_t F, bool aligned, Body body) {
-    return with_type(type, [&](auto t) {
-        using T = decltype(t);
-        return with_act(act, [&](auto tag) {
-            if (aligned && F % pack_size<T> == 0)
-                return body(t, std::integral_constant<int, pack_size<T>>{}, tag);
-            return body(t, std::integral_constant<int, 1>{}, tag);
-        });
-    });
-}
-
 } // namespace
 
-cudaError_t launch_glu(cudaStream_t stream, DType type, void *y, const void *x, CudaAct act, int64_t rows,
-                       int64_t F) {
-    return dispatch(type, act, F, aligned_16(y, x), [&](auto t, auto n, auto tag) {
+Status glu_forward_cuda(Stream *stream, Tensor y, Tensor x, Act act) {
+    const int64_t rows = tensor_rows(y), F = tensor_cols(y);
+    cudaError_t error = with_packs(y.dtype, aligned_16(y, x), F, [&](auto t, auto n) {
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
-        unsigned parts = blocks_for(F, threads * N);
-        return launch_chained(stream, forward_kernel<T, N, decltype(tag)::act>, (unsigned)rows * parts,
-                              threads, 0, (T *)y, (const T *)x, F, parts);
+        return with_act(act, [&](auto tag) {
+            unsigned parts = blocks_for(F, threads * N);
+            return launch_chained(stream, forward_kernel<T, N, decltype(tag)::act>, (unsigned)rows * parts,
+                                  threads, 0, data<T>(y), data<T>(x), F, parts);
+        });
     });
+    return cuda_status(error, __func__);
 }
 
-cudaError_t launch_glu_backward(cudaStream_t stream, DType type, void *dx, void *y, const void *dy,
-                                const void *x, CudaAct act, int64_t rows, int64_t F) {
-    return dispatch(type, act, F, aligned_16(dx, y, dy, x), [&](auto t, auto n, auto tag) {
+// y may be absent or dy, and dx may be x.
+Status glu_backward_cuda(Stream *stream, Tensor dx, Tensor y, Tensor dy, Tensor x, Act act) {
+    const int64_t rows = tensor_rows(dy), F = tensor_cols(dy);
+    cudaError_t error = with_packs(dy.dtype, aligned_16(dx, y, dy, x), F, [&](auto t, auto n) {
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
-        unsigned parts = blocks_for(F, threads * N);
-        backward_kernel<T, N, decltype(tag)::act><<<(unsigned)rows * parts, threads, 0, stream>>>(
-            (T *)dx, (T *)y, (const T *)dy, (const T *)x, F, parts);
-        return cudaGetLastError();
+        return with_act(act, [&](auto tag) {
+            unsigned parts = blocks_for(F, threads * N);
+            return launch_kernel(stream, backward_kernel<T, N, decltype(tag)::act>, (unsigned)rows * parts,
+                                 threads, 0, data<T>(dx), data<T>(y), data<T>(dy), data<T>(x), F, parts);
+        });
     });
+    return cuda_status(error, __func__);
 }

@@ -25,12 +25,6 @@
  * A call takes one block of scratch memory: first the workspace of cuBLASLt, then its own. */
 #include "kernels/cuda/blas.h"
 
-_Static_assert((int)ACT_NONE == (int)CUDA_ACT_NONE && (int)ACT_GELU_TANH == (int)CUDA_ACT_GELU_TANH &&
-                   (int)ACT_GELU_ERF == (int)CUDA_ACT_GELU_ERF && (int)ACT_RELU == (int)CUDA_ACT_RELU &&
-                   (int)ACT_TANH == (int)CUDA_ACT_TANH && (int)ACT_SILU == (int)CUDA_ACT_SILU &&
-                   (int)ACT_COUNT == (int)CUDA_ACT_SILU + 1,
-               "activations in launch.h must match kernels.h");
-
 static bool aligned(const void *pointer) {
     return (uintptr_t)pointer % 16 == 0;
 }
@@ -77,7 +71,7 @@ Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tenso
     gemm.out_type = y.dtype;
     gemm.bias = b.data;
     if (gemm_skinny_supports(&gemm)) {
-        LAUNCH(launch_gemm_skinny(cuda_stream(stream), &gemm, (CudaAct)act, pre.data));
+        LAUNCH(launch_gemm_skinny(cuda_stream(stream), &gemm, act, pre.data));
         return OK;
     }
     bool fp32_result = linear_in_fp32(sum.dtype, gemm.cols, gemm.inner, b.data);
@@ -90,22 +84,19 @@ Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tenso
     TRY(blas_scratch(stream, copy_bytes + result_bytes, &scratch, &extra));
     gemm.out = fp32_result ? extra + copy_bytes : sum.data;
     if (copy) {
-        LAUNCH(launch_convert(cuda_stream(stream), gemm.out_type, extra, b.dtype, b.data, gemm.cols));
+        TRY(convert_cuda(stream, tensor_1d(extra, gemm.out_type, gemm.cols), b));
         gemm.bias = extra;
     }
     TRY(run_gemm(stream, &gemm, scratch));
-    if (fp32_result)
-        LAUNCH(launch_convert(cuda_stream(stream), sum.dtype, sum.data, DT_F32, gemm.out, tensor_count(sum)));
-    if (act == ACT_NONE) return OK;
-    LAUNCH(launch_act(cuda_stream(stream), y.dtype, y.data, sum.data, (CudaAct)act, tensor_count(y)));
-    return OK;
+    if (fp32_result) TRY(convert_cuda(stream, sum, tensor_1d(gemm.out, DT_F32, tensor_count(sum))));
+    return act == ACT_NONE ? OK : act_forward_cuda(stream, y, sum, act);
 }
 
 /* dy converted to the type of the other operand; `copy` has room for it if necessary. */
 static Status operand(Stream *stream, Tensor dy, DType type, void *copy, const void **ret_data) {
     *ret_data = dy.data;
     if (dy.dtype == type) return OK;
-    LAUNCH(launch_convert(cuda_stream(stream), type, copy, dy.dtype, dy.data, tensor_count(dy)));
+    TRY(convert_cuda(stream, tensor_1d(copy, type, tensor_count(dy)), dy));
     *ret_data = copy;
     return OK;
 }
@@ -125,21 +116,14 @@ static Tensor result_tensor(Tensor dx, Act act, bool accumulate) {
 
 /* What follows the GEMM: dx [+]= result * act'(pre), and sums. `partial` is scratch memory for sums. */
 static Status finish_input(Stream *stream, Tensor dx, Tensor sums, Tensor result, Act act, Tensor pre,
-                           bool accumulate, float *partial) {
-    cudaStream_t on = cuda_stream(stream);
-    int64_t rows = tensor_rows(dx), cols = tensor_cols(dx);
-    if (act != ACT_NONE && sums.data && !accumulate) {
-        LAUNCH(launch_act_backward_sums(on, dx.dtype, dx.data, sums.data, result.dtype, result.data, pre.data,
-                                        (CudaAct)act, rows, cols, partial));
-        return OK;
-    }
+                           bool accumulate, void *partial) {
+    if (act != ACT_NONE && sums.data && !accumulate)
+        return act_backward_sums(stream, dx, sums, result, pre, act, partial);
     if (act != ACT_NONE)
-        LAUNCH(launch_act_backward(on, dx.dtype, dx.data, result.dtype, result.data, pre.data, (CudaAct)act,
-                                   tensor_count(dx), accumulate));
+        TRY(act_backward_onto(stream, dx, result, pre, act, accumulate));
     else if (result.data != dx.data)
-        LAUNCH(launch_add(on, dx.dtype, dx.data, result.dtype, result.data, tensor_count(dx)));
-    if (sums.data) LAUNCH(launch_column_sums(on, sums.data, dx.dtype, dx.data, rows, cols, partial));
-    return OK;
+        TRY(add_cuda(stream, dx, result));
+    return sums.data ? column_sums(stream, sums, dx, partial) : OK;
 }
 
 /* Reads w, and pre if the input is the output of an activation. */
@@ -154,7 +138,7 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor sums, Tensor
     char *extra = NULL;
     TRY(blas_scratch(stream, copy_bytes + result_bytes + sums_bytes, &scratch, &extra));
     if (!result.data) result.data = extra + copy_bytes;
-    float *partial = (float *)(extra + copy_bytes + result_bytes);
+    void *partial = extra + copy_bytes + result_bytes;
     TRY(operand(stream, dy, w.dtype, extra, &gemm.left));
     gemm.right = w.data;
     gemm.left_type = gemm.right_type = w.dtype;
@@ -184,9 +168,7 @@ Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor 
     char *extra = NULL;
     if (!dw.data) {
         TRY(stream_workspace(stream, sums, &scratch));
-        LAUNCH(launch_column_sums(cuda_stream(stream), db.data, dy.dtype, dy.data, gemm.inner, gemm.rows,
-                                  scratch));
-        return OK;
+        return column_sums(stream, db, dy, scratch);
     }
     TRY(blas_scratch(stream, copy_bytes + sums, &scratch, &extra));
     TRY(operand(stream, dy, x.dtype, extra, &gemm.left));
@@ -197,8 +179,5 @@ Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor 
     gemm.out_type = DT_F32;
     gemm.accumulate = accumulate;
     TRY(run_gemm(stream, &gemm, scratch));
-    if (!db.data) return OK;
-    LAUNCH(launch_column_sums(cuda_stream(stream), db.data, dy.dtype, dy.data, gemm.inner, gemm.rows,
-                              (float *)(extra + copy_bytes)));
-    return OK;
+    return db.data ? column_sums(stream, db, dy, extra + copy_bytes) : OK;
 }

@@ -11,7 +11,7 @@ constexpr int threads = 256;
 
 constexpr int act_packs = 2; // per thread, all loaded before the first is used
 
-template <typename T, CudaAct ACT, int N> __global__ void act_kernel(T *y, const T *x, int64_t count) {
+template <typename T, Act ACT, int N> __global__ void act_kernel(T *y, const T *x, int64_t count) {
     const int64_t first = (blockIdx.x * (int64_t)(threads * act_packs) + threadIdx.x) * N;
     Pack<T, N> in[act_packs];
     chain_next();
@@ -36,7 +36,7 @@ template <typename T, CudaAct ACT, int N> __global__ void act_kernel(T *y, const
 }
 
 // P is float or T; dy may alias dx.
-template <typename T, typename P, CudaAct ACT, int N>
+template <typename T, typename P, Act ACT, int N>
 __global__ void act_backward_kernel(T *dx, const P *dy, const T *pre, int64_t count, bool accumulate) {
     int64_t first = (blockIdx.x * (int64_t)threads + threadIdx.x) * N;
     chain_next();
@@ -60,24 +60,18 @@ __global__ void act_backward_kernel(T *dx, const P *dy, const T *pre, int64_t co
     }
 }
 
-template <typename T, typename P>
-cudaError_t act_backward(cudaStream_t stream, T *dx, const P *dy, const T *pre, CudaAct act, int64_t count,
-                         bool accumulate) {
-    return with_act(act, [&](auto tag) {
-        constexpr CudaAct ACT = decltype(tag)::act;
-        constexpr int N = pack_size<T>;
-        if (aligned_16(dx, dy, pre))
-            return launch_chained(stream, act_backward_kernel<T, P, ACT, N>, blocks_for(count, threads * N),
-                                  threads, 0, dx, dy, pre, count, accumulate);
-        return launch_chained(stream, act_backward_kernel<T, P, ACT, 1>, blocks_for(count, threads), threads,
-                              0, dx, dy, pre, count, accumulate);
-    });
+// Calls body(P{}) with the type of a gradient, fp32 or T.
+template <typename T, typename Body> cudaError_t with_gradient(DType type, Body body) {
+    if (type == DT_F32) return body(float{});
+    if constexpr (!std::is_same_v<T, float>)
+        if (type == dtype_of<T>) return body(T{});
+    return cudaErrorInvalidValue;
 }
 
 // ---- column sums ----
 
 // dx = dy * act'(pre), which is also stored. dy may alias dx.
-template <typename T, typename P, CudaAct ACT> struct Sloped {
+template <typename T, typename P, Act ACT> struct Sloped {
     static constexpr int blocks = 4;
     T *dx;
     const P *dy;
@@ -209,64 +203,63 @@ cudaError_t launch_bias(cudaStream_t stream, float *out, const float *bias, int6
     return cudaGetLastError();
 }
 
-cudaError_t launch_act(cudaStream_t stream, DType type, void *y, const void *x, CudaAct act, int64_t count) {
-    return with_type(type, [&](auto t) {
+Status act_forward_cuda(Stream *stream, Tensor y, Tensor x, Act act) {
+    const int64_t count = tensor_count(x);
+    cudaError_t error = with_packs(x.dtype, aligned_16(y, x), 0, [&](auto t, auto n) {
         using T = decltype(t);
+        constexpr int N = decltype(n)::value;
         return with_act(act, [&](auto tag) {
-            constexpr CudaAct ACT = decltype(tag)::act;
-            constexpr int N = pack_size<T>;
-            if (aligned_16(y, x))
-                return launch_chained(stream, act_kernel<T, ACT, N>,
-                                      blocks_for(count, threads * act_packs * N), threads, 0, (T *)y,
-                                      (const T *)x, count);
-            return launch_chained(stream, act_kernel<T, ACT, 1>, blocks_for(count, threads * act_packs),
-                                  threads, 0, (T *)y, (const T *)x, count);
+            return launch_chained(stream, act_kernel<T, decltype(tag)::act, N>,
+                                  blocks_for(count, threads * act_packs * N), threads, 0, data<T>(y),
+                                  data<T>(x), count);
         });
     });
+    return cuda_status(error, __func__);
 }
 
-cudaError_t launch_act_backward(cudaStream_t stream, DType type, void *dx, DType dy_type, const void *dy,
-                                const void *pre, CudaAct act, int64_t count, bool accumulate) {
-    return with_type(type, [&](auto t) {
+Status act_backward_onto(Stream *stream, Tensor dx, Tensor dy, Tensor pre, Act act, bool accumulate) {
+    const int64_t count = tensor_count(dx);
+    cudaError_t error = with_packs(dx.dtype, aligned_16(dx, dy, pre), 0, [&](auto t, auto n) {
         using T = decltype(t);
-        if (dy_type == DT_F32)
-            return act_backward(stream, (T *)dx, (const float *)dy, (const T *)pre, act, count, accumulate);
-        if (dy_type != type) return cudaErrorInvalidValue;
-        return act_backward(stream, (T *)dx, (const T *)dy, (const T *)pre, act, count, accumulate);
-    });
-}
-
-cudaError_t launch_column_sums(cudaStream_t stream, float *sums, DType type, const void *x, int64_t rows,
-                               int64_t cols, float *scratch) {
-    return with_type(type, [&](auto t) {
-        using T = decltype(t);
-        Plain<T> source = {(const T *)x};
-        if (aligned_16(x) && cols % pack_size<T> == 0)
-            return add_columns<pack_size<T>>(stream, sums, source, rows, cols, scratch);
-        return add_columns<1>(stream, sums, source, rows, cols, scratch);
-    });
-}
-
-cudaError_t launch_act_backward_sums(cudaStream_t stream, DType type, void *dx, float *sums, DType dy_type,
-                                     const void *dy, const void *pre, CudaAct act, int64_t rows, int64_t cols,
-                                     float *scratch) {
-    return with_type(type, [&](auto t) {
-        using T = decltype(t);
-        auto run = [&](auto p) {
+        constexpr int N = decltype(n)::value;
+        return with_gradient<T>(dy.dtype, [&](auto p) {
             using P = decltype(p);
             return with_act(act, [&](auto tag) {
-                Sloped<T, P, decltype(tag)::act> source = {(T *)dx, (const P *)dy, (const T *)pre};
-                if (aligned_16(dx, dy, pre) && cols % pack_size<T> == 0)
-                    return add_columns<pack_size<T>>(stream, sums, source, rows, cols, scratch);
-                return add_columns<1>(stream, sums, source, rows, cols, scratch);
+                return launch_chained(stream, act_backward_kernel<T, P, decltype(tag)::act, N>,
+                                      blocks_for(count, threads * N), threads, 0, data<T>(dx), data<P>(dy),
+                                      data<T>(pre), count, accumulate);
             });
-        };
-        if (dy_type == DT_F32) return run(float{});
-        return dy_type == type ? run(T{}) : cudaErrorInvalidValue;
+        });
     });
+    return cuda_status(error, __func__);
 }
 
-cudaError_t launch_add_partial(cudaStream_t stream, float *sums, const float *partial, int64_t chunks,
-                               int64_t cols) {
-    return add_partials(stream, Sums{{sums}, cols}, 1, partial, (int)chunks);
+Status act_backward_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act) {
+    return act_backward_onto(stream, dx, dy, x, act, false);
+}
+
+Status act_backward_sums(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor pre, Act act,
+                         void *scratch) {
+    const int64_t rows = tensor_rows(dx), cols = tensor_cols(dx);
+    cudaError_t error = with_packs(dx.dtype, aligned_16(dx, dy, pre), cols, [&](auto t, auto n) {
+        using T = decltype(t);
+        constexpr int N = decltype(n)::value;
+        return with_gradient<T>(dy.dtype, [&](auto p) {
+            using P = decltype(p);
+            return with_act(act, [&](auto tag) {
+                Sloped<T, P, decltype(tag)::act> source = {data<T>(dx), data<P>(dy), data<T>(pre)};
+                return add_columns<N>(stream, sums, source, rows, cols, scratch);
+            });
+        });
+    });
+    return cuda_status(error, __func__);
+}
+
+Status column_sums(Stream *stream, Tensor sums, Tensor x, void *scratch) {
+    const int64_t rows = tensor_rows(x), cols = tensor_cols(x);
+    cudaError_t error = with_packs(x.dtype, aligned_16(x), cols, [&](auto t, auto n) {
+        Plain<decltype(t)> source = {data<decltype(t)>(x)};
+        return add_columns<decltype(n)::value>(stream, sums, source, rows, cols, scratch);
+    });
+    return cuda_status(error, __func__);
 }

@@ -26,7 +26,7 @@ struct SkinnyGemm {
     const void *left, *right, *bias;
     void *out, *pre;
     bool out_fp32; // out is fp32
-    CudaAct act;
+    Act act;
 };
 
 template <typename T> __device__ inline void finish(const SkinnyGemm &call, int row, int col, float sum) {
@@ -37,7 +37,7 @@ template <typename T> __device__ inline void finish(const SkinnyGemm &call, int 
         return;
     }
     T rounded = from_float<T>(sum);
-    if (call.act != CUDA_ACT_NONE) {
+    if (call.act != ACT_NONE) {
         if (call.pre) ((T *)call.pre)[at] = rounded;
         rounded = from_float<T>(act_of(call.act, to_float(rounded)));
     }
@@ -126,7 +126,7 @@ bool gemm_skinny_supports(const CudaGemm *p) {
            p->right_transposed && !p->accumulate && !p->slope && aligned_16(p->left, p->right);
 }
 
-cudaError_t launch_gemm_skinny(cudaStream_t stream, const CudaGemm *p, CudaAct act, void *pre) {
+cudaError_t launch_gemm_skinny(cudaStream_t stream, const CudaGemm *p, Act act, void *pre) {
     constexpr int deep_from = 2048; // inner dimension from which twice the warps pay off
     SkinnyGemm call = {(int)p->rows, (int)p->cols, (int)p->inner, p->left, p->right, p->bias, p->out, pre};
     call.out_fp32 = p->out_type == DT_F32;

@@ -29,7 +29,7 @@ static CudaFp8Tensor tensor_of(Tensor x, DType type, Act act, Fp8Scale how) {
     return (CudaFp8Tensor){.x = x.data,
                            .rows = tensor_rows(x),
                            .cols = tensor_cols(x),
-                           .act = (CudaAct)act,
+                           .act = act,
                            .type = type,
                            .given = how.scale.data,
                            .record = how.amax.data};
@@ -198,13 +198,12 @@ static Status finish_input(Stream *stream, Tensor dx, Fp8Gradient next, Tensor x
     } else if (next.amax.data) {
         CudaFp8Stats stats = {.x = dx.data, .rows = tensor_rows(dx), .cols = tensor_cols(dx)};
         stats.pre = has_act ? x.data : NULL;
-        stats.act = (CudaAct)act;
+        stats.act = act;
         stats.amax = next.amax.data;
         stats.sums = next.sums.data;
         LAUNCH(launch_fp8_stats(cuda_stream(stream), &stats, scratch));
     } else if (has_act) {
-        LAUNCH(launch_act_backward(cuda_stream(stream), DT_BF16, dx.data, DT_BF16, dx.data, x.data,
-                                   (CudaAct)act, tensor_count(dx), false));
+        return act_backward_onto(stream, dx, dx, x, act, false);
     }
     return OK;
 }

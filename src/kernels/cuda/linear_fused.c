@@ -62,7 +62,7 @@ Status linear_fused_forward_cuda(Stream *stream, Tensor y, Tensor x, Tensor w, T
                                  LinearFusion fusion) {
     CudaFused call = fused_call(y, x, w, &fusion);
     call.bias = b.data;
-    call.act = (CudaAct)act;
+    call.act = act;
     LAUNCH(launch_linear_fused(cuda_stream(stream), &call));
     return OK;
 }

@@ -39,7 +39,7 @@ __device__ inline T element(const CudaFused &call, const Shared &at, const Colum
                             int col) {
     constexpr int width = TILES * tile;
     float value = total_of<T, BITS, WARPS, NORM>(call, at, row, col, width);
-    if (call.act != CUDA_ACT_NONE) {
+    if (call.act != ACT_NONE) {
         value = to_float(from_float<T>(value));
         value = act_of(call.act, value);
     }

@@ -17,7 +17,7 @@ typedef struct CudaFused {
     const void *x;
     void *y;
     const void *bias, *res; /* may be NULL */
-    CudaAct act;
+    Act act;
     bool gated; /* w and bias have 2 * cols rows: gate, then up */
     /* Norm of x; gamma is NULL: none, beta is NULL: RMS norm. */
     const void *gamma, *beta;

@@ -105,7 +105,7 @@ Status linear_int8_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, 
     call.bias = b.data;
     call.type = x.dtype;
     call.out = y.dtype;
-    call.act = (CudaAct)act;
+    call.act = act;
     bool done = false;
     BlasBlocks blocks = {0};
     if (call.M > CUDA_INT8_SKINNY_ROWS) blocks = plan_blocks(&call);

@@ -60,7 +60,7 @@ __device__ inline void finish(const CudaInt8 &call, int64_t row, int64_t col, in
     float value = __fmul_rn(__fmul_rn((float)sum, call.row_scale[row]), call.scale[col]);
     if (call.bias) value = __fadd_rn(value, to_float(((const T *)call.bias)[col]));
     int64_t at = row * call.N + col;
-    if (call.act != CUDA_ACT_NONE) {
+    if (call.act != ACT_NONE) {
         if (call.pre) ((U *)call.pre)[at] = from_float<U>(value);
         value = act_of(call.act, value);
     }

@@ -168,7 +168,7 @@ __device__ inline void store_group(const CudaFused &call, const StreamMemory &at
     for (int r = place.row; r < call.rows; r += place.rows) {
         const float *from = part + r * (group_cols + 1) + place.i;
         float value = total<BITS, WARPS>(call, at, from, column);
-        if (call.act != CUDA_ACT_NONE) value = act_of(call.act, to_float(from_float<T>(value)));
+        if (call.act != ACT_NONE) value = act_of(call.act, to_float(from_float<T>(value)));
         if (call.gated)
             value *= to_float(from_float<T>(total<BITS, WARPS>(call, at, from + tile, columns + column)));
         T out = from_float<T>(value);

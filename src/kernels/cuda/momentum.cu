@@ -1,5 +1,6 @@
 // Lion, SGD with momentum, and the parts of Muon that are not matmuls. As in optim.cu, a thread takes two
 // packs of four elements of each array, all loaded before the first is used.
+#include "kernels/cuda/chain.cuh"
 #include "kernels/cuda/param.cuh"
 
 namespace {
@@ -9,22 +10,23 @@ constexpr int threads = 256, batch = 2; // packs per thread
 // One element: p is the parameter and s the state. Both are stored afterwards; each rule changes what it
 // owns.
 struct LionRule {
-    CudaLion spec;
+    Lion spec;
+    float rest1, rest2; // 1 - beta
     __device__ void operator()(float &p, float &s, float g) const {
         if (spec.keep_zeros && p == 0) {
             s = 0;
             return;
         }
         g *= spec.grad_scale;
-        float direction = spec.beta1 * s + spec.rest1 * g;
+        float direction = spec.beta1 * s + rest1 * g;
         float sign = direction > 0 ? 1.0f : direction < 0 ? -1.0f : 0.0f;
-        s = spec.beta2 * s + spec.rest2 * g;
+        s = spec.beta2 * s + rest2 * g;
         p -= spec.lr * (spec.decay * p + sign);
     }
 };
 
 struct SgdRule {
-    CudaSgd spec;
+    Sgd spec;
     __device__ void operator()(float &p, float &s, float g) const {
         if (spec.keep_zeros && p == 0) {
             s = 0;
@@ -36,17 +38,18 @@ struct SgdRule {
     }
 };
 
-// Here p is the gradient, which is replaced, s its average and g the parameter.
+// Here p is the gradient, which becomes of_average * s + of_gradient * p, s its average and g the parameter.
 struct MomentumRule {
-    CudaMomentum spec;
+    Momentum spec;
+    float rest, of_average, of_gradient;
     __device__ void operator()(float &p, float &s, float g) const {
         if (spec.keep_zeros && g == 0) {
             p = s = 0;
             return;
         }
         float scaled = p * spec.grad_scale;
-        s = spec.beta * s + spec.rest * scaled;
-        p = spec.of_average * s + spec.of_gradient * scaled;
+        s = spec.beta * s + rest * scaled;
+        p = of_average * s + of_gradient * scaled;
     }
 };
 
@@ -82,24 +85,20 @@ __global__ void __launch_bounds__(threads, 4)
 }
 
 template <typename X, typename Other, typename Rule>
-cudaError_t launch_step(cudaStream_t stream, Param<X> x, float *state, Param<Other> other, int64_t count,
-                        bool aligned, Rule rule) {
-    if (aligned)
-        step_kernel<X, Other, 4>
-            <<<blocks_for(count, threads * batch * 4), threads, 0, stream>>>(x, state, other, count, rule);
-    else
-        step_kernel<X, Other, 1>
-            <<<blocks_for(count, threads * batch), threads, 0, stream>>>(x, state, other, count, rule);
-    return cudaGetLastError();
+cudaError_t launch_step(Stream *stream, Param<X> x, Tensor state, Param<Other> other, bool aligned,
+                        Rule rule) {
+    const int64_t count = tensor_count(state);
+    auto kernel = aligned ? step_kernel<X, Other, 4, Rule> : step_kernel<X, Other, 1, Rule>;
+    return launch_kernel(stream, kernel, blocks_for(count, threads * batch * (aligned ? 4 : 1)), threads, 0,
+                         x, data<float>(state), other, count, rule);
 }
 
 // An update of parameters from gradients.
 template <typename Rule>
-cudaError_t launch_update(cudaStream_t stream, void *param, float *state, DType type, void *copy,
-                          const float *grad, int64_t count, Rule rule) {
-    return with_param(type, [&](auto t) {
-        return launch_step(stream, Param<decltype(t)>(param, copy), state, Param<float>((void *)grad, NULL),
-                           count, aligned_16(param, state, grad, copy), rule);
+cudaError_t launch_update(Stream *stream, Tensor param, Tensor state, Tensor copy, Tensor grad, Rule rule) {
+    return with_param(param_type(param, copy), [&](auto t) {
+        return launch_step(stream, Param<decltype(t)>(param.data, copy.data), state,
+                           Param<float>(grad.data, NULL), aligned_16(param, state, grad, copy), rule);
     });
 }
 
@@ -139,53 +138,54 @@ __global__ void __launch_bounds__(threads)
     y[i] = from_float<T>(x[i] * factor);
 }
 
+// 1 - beta, rounded once.
+float rest_of(float beta) {
+    return (float)(1 - (double)beta);
+}
+
 } // namespace
 
-cudaError_t launch_lion(cudaStream_t stream, void *param, float *m, DType type, void *copy, const float *grad,
-                        int64_t count, CudaLion spec) {
-    return launch_update(stream, param, m, type, copy, grad, count, LionRule{spec});
+Status lion_step_cuda(Stream *stream, Tensor param, Tensor m, Tensor copy, Tensor grad, Lion spec) {
+    LionRule rule = {spec, rest_of(spec.beta1), rest_of(spec.beta2)};
+    return cuda_status(launch_update(stream, param, m, copy, grad, rule), __func__);
 }
 
-cudaError_t launch_sgd(cudaStream_t stream, void *param, float *m, DType type, void *copy, const float *grad,
-                       int64_t count, CudaSgd spec) {
-    return launch_update(stream, param, m, type, copy, grad, count, SgdRule{spec});
+Status sgd_step_cuda(Stream *stream, Tensor param, Tensor m, Tensor copy, Tensor grad, Sgd spec) {
+    return cuda_status(launch_update(stream, param, m, copy, grad, SgdRule{spec}), __func__);
 }
 
-cudaError_t launch_momentum(cudaStream_t stream, float *grad, float *m, DType type, const void *param,
-                            const void *copy, int64_t count, CudaMomentum spec) {
+Status momentum_step_cuda(Stream *stream, Tensor grad, Tensor m, Tensor param, Tensor copy, Momentum spec) {
+    const float rest = rest_of(spec.beta);
+    MomentumRule rule = {spec, rest, spec.nesterov ? spec.beta : 1, spec.nesterov ? rest : 0};
     auto run = [&](auto t) {
-        return launch_step(stream, Param<float>(grad, NULL), m,
-                           Param<decltype(t)>((void *)param, (void *)copy), count,
-                           aligned_16(grad, m, param, copy), MomentumRule{spec});
+        return launch_step(stream, Param<float>(grad.data, NULL), m,
+                           Param<decltype(t)>(param.data, copy.data), aligned_16(grad, m, param, copy), rule);
     };
-    return type == DT_REST ? run(Upper()) : run(float());
+    return cuda_status(param.dtype == DT_REST ? run(Upper()) : run(float()), __func__);
 }
 
-cudaError_t launch_apply(cudaStream_t stream, void *param, DType type, void *copy, const float *update,
-                         int64_t count, float lr, float decay, bool keep_zeros) {
-    return with_param(type, [&](auto t) {
+Status apply_step_cuda(Stream *stream, Tensor param, Tensor copy, Tensor update, Apply spec) {
+    const int64_t count = tensor_count(param);
+    cudaError_t error = with_param(param_type(param, copy), [&](auto t) {
         using T = decltype(t);
-        Param<T> at(param, copy);
-        if (aligned_16(param, update, copy))
-            apply_kernel<T, 4><<<blocks_for(count, threads * 4), threads, 0, stream>>>(at, update, count, lr,
-                                                                                       decay, keep_zeros);
-        else
-            apply_kernel<T, 1><<<blocks_for(count, threads), threads, 0, stream>>>(at, update, count, lr,
-                                                                                   decay, keep_zeros);
-        return cudaGetLastError();
+        const bool aligned = aligned_16(param, update, copy);
+        return launch_kernel(stream, aligned ? apply_kernel<T, 4> : apply_kernel<T, 1>,
+                             blocks_for(count, threads * (aligned ? 4 : 1)), threads, 0,
+                             Param<T>(param.data, copy.data), data<float>(update), count, spec.lr, spec.decay,
+                             spec.keep_zeros);
     });
+    return cuda_status(error, __func__);
 }
 
-cudaError_t launch_normalize(cudaStream_t stream, DType type, void *y, const float *x, int64_t count,
-                             const double *total, float eps) {
-    return with_type(type, [&](auto t) {
+// y = x / (sqrt(*total) + eps)
+Status normalize_cuda(Stream *stream, Tensor y, Tensor x, Tensor total, float eps) {
+    const int64_t count = tensor_count(x);
+    cudaError_t error = with_type(y.dtype, [&](auto t) {
         using T = decltype(t);
-        if (aligned_16(x, y))
-            normalize_kernel<T, 4>
-                <<<blocks_for(count, threads * 4), threads, 0, stream>>>((T *)y, x, count, total, eps);
-        else
-            normalize_kernel<T, 1>
-                <<<blocks_for(count, threads), threads, 0, stream>>>((T *)y, x, count, total, eps);
-        return cudaGetLastError();
+        const bool aligned = aligned_16(x, y);
+        return launch_kernel(stream, aligned ? normalize_kernel<T, 4> : normalize_kernel<T, 1>,
+                             blocks_for(count, threads * (aligned ? 4 : 1)), threads, 0, data<T>(y),
+                             data<float>(x), count, data<double>(total), eps);
     });
+    return cuda_status(error, __func__);
 }

@@ -1,13 +1,12 @@
 // Layer norm and RMS norm with results in fp8 (delayed scaling), as stored and transposed: what the next GEMM
 // and the weight gradient read, without a pass in between that reads the norm's output and quantizes it.
 //
-// Rows are summed in the same order as in norm.cu and rmsnorm.cu, so that a recomputed norm has the same
+// Rows are summed in the same order as in layernorm.cu and rmsnorm.cu, so that a recomputed norm has the same
 // bits. A warp keeps its row in registers, and the next one is being loaded meanwhile. A block collects the
 // quantized bytes of its rows in shared memory and finally stores them transposed. There, the words of 16
 // consecutive rows are xored with the same key, so that threads that read the same words of different groups
 // of 16 rows have no bank conflicts. Blocks start with the last rows, which are most likely still cached.
 #include "kernels/cuda/fp8.cuh"
-#include "kernels/cuda/norm_fp8.h"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row.cuh"
 
@@ -19,6 +18,19 @@ constexpr int threads = 256, warps = threads / 32;
 constexpr int group_rows = 16;              // a thread stores a column of this many rows with one access
 constexpr int max_rows = 64, min_rows = 32; // rows of a block: a power of two in this range
 constexpr int row_align = 128;              // bytes of a row in shared memory: a multiple of this
+
+// Rows and C are as norm_fp8_supports says, and pointers 16-byte aligned.
+struct NormFp8 {
+    uint8_t *plain, *transposed; // (rows,C) and (C,rows) e4m3
+    bf16 *y;                     // (rows,C), the norm before quantization; may be NULL
+    float *mean, *rstd;          // mean: not used by RMS norms
+    const bf16 *gamma, *beta;    // beta: NULL in an RMS norm
+    int64_t rows, C;
+    float eps;
+    const float *given; // the scale
+    float *scale;       // receives it
+    float *record;      // becomes at least the amax of y; may be NULL
+};
 
 constexpr int N = pack_size<bf16>;
 
@@ -99,12 +111,12 @@ struct RowsInBlock {
 };
 
 // Stores the rows of a block, which are in shared memory, transposed.
-__device__ inline void store_transposed(const CudaNormFp8 &out, const uint32_t *tile, int stride,
+__device__ inline void store_transposed(const NormFp8 &out, const uint32_t *tile, int stride,
                                         RowsInBlock in_block, int64_t row0) {
     const int group = threadIdx.x % in_block.groups, words = (int)out.C / 4;
     const int64_t row = row0 + group * group_rows;
     if (row >= out.rows) return;
-    uint8_t *to = (uint8_t *)out.transposed + row;
+    uint8_t *to = out.transposed + row;
     for (int w = threadIdx.x / in_block.groups; w < words; w += threads / in_block.groups) {
         const uint32_t *from = tile + group * group_rows * stride + (w ^ (group * in_block.key));
         uint32_t column[4][4]; // [rows / 4][column]
@@ -124,13 +136,12 @@ __device__ inline void store_transposed(const CudaNormFp8 &out, const uint32_t *
 
 template <bool RMS, int P, typename Source>
 __global__ void __launch_bounds__(threads, resident_blocks<P, Source>())
-    norm_fp8_kernel(const __grid_constant__ CudaNormFp8 out, Source source, RowsInBlock in_block) {
+    norm_fp8_kernel(const __grid_constant__ NormFp8 out, Source source, RowsInBlock in_block) {
     extern __shared__ __align__(16) uint32_t tile[];
     const int C = (int)out.C, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int stride = (C + row_align - 1) / row_align * (row_align / 4); // words
     const int64_t row0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * in_block.count;
     const int64_t end = row0 + in_block.count < out.rows ? row0 + in_block.count : out.rows;
-    const bf16 *gammas = (const bf16 *)out.gamma, *betas = (const bf16 *)out.beta;
     Next<P, Source> next(tile + in_block.count * stride);
     Pack<bf16, N> kept[P];
     uint32_t amax = 0;
@@ -182,8 +193,8 @@ __global__ void __launch_bounds__(threads, resident_blocks<P, Source>())
         for (int p = 0; p < P; p++) {
             int c = (p * 32 + lane) * N;
             if (c >= C) continue;
-            Pack<bf16, N> gamma = load_pack<bf16, N>(gammas + c), beta;
-            if (!RMS) beta = load_pack<bf16, N>(betas + c);
+            Pack<bf16, N> gamma = load_pack<bf16, N>(out.gamma + c), beta;
+            if (!RMS) beta = load_pack<bf16, N>(out.beta + c);
             float y[N];
             forget(kept[p]);
 #pragma unroll
@@ -194,11 +205,11 @@ __global__ void __launch_bounds__(threads, resident_blocks<P, Source>())
             }
             Pack<bf16, N> rounded = pack_of<bf16>(y);
             uint4 bits = *reinterpret_cast<uint4 *>(&rounded);
-            if (out.y) store_pack((bf16 *)out.y + r * C + c, rounded);
+            if (out.y) store_pack(out.y + r * C + c, rounded);
             amax = larger(amax, bits);
-            uint2 eight = make_uint2(quantize_four<CUDA_ACT_NONE, __NV_E4M3>(bits.x, bits.y, inverse_scale),
-                                     quantize_four<CUDA_ACT_NONE, __NV_E4M3>(bits.z, bits.w, inverse_scale));
-            *reinterpret_cast<uint2 *>((uint8_t *)out.plain + r * C + c) = eight;
+            uint2 eight = make_uint2(quantize_four<ACT_NONE, __NV_E4M3>(bits.x, bits.y, inverse_scale),
+                                     quantize_four<ACT_NONE, __NV_E4M3>(bits.z, bits.w, inverse_scale));
+            *reinterpret_cast<uint2 *>(out.plain + r * C + c) = eight;
             *reinterpret_cast<uint2 *>(line + (c / 4 ^ key)) = eight;
         }
         if (lane == 0) {
@@ -228,7 +239,7 @@ int rows_per_block(int64_t rows, int resident) {
 }
 
 template <bool RMS, int P, typename Source>
-cudaError_t start(cudaStream_t stream, const CudaNormFp8 &out, const Source &source) {
+cudaError_t start(Stream *stream, const NormFp8 &out, const Source &source) {
     auto kernel = norm_fp8_kernel<RMS, P, Source>;
     constexpr int resident = resident_blocks<P, Source>();
     const int rows = rows_per_block(out.rows, resident);
@@ -245,7 +256,7 @@ cudaError_t start(cudaStream_t stream, const CudaNormFp8 &out, const Source &sou
 }
 
 template <bool RMS, typename Source>
-cudaError_t start_for(cudaStream_t stream, const CudaNormFp8 &out, const Source &source) {
+cudaError_t start_for(Stream *stream, const NormFp8 &out, const Source &source) {
     const int64_t packs = out.C / pack_size<bf16>;
     if (packs <= 2 * 32) return start<RMS, 2>(stream, out, source);
     if (packs <= 3 * 32) return start<RMS, 3>(stream, out, source);
@@ -257,18 +268,34 @@ cudaError_t start_for(cudaStream_t stream, const CudaNormFp8 &out, const Source 
     return cudaErrorInvalidValue;
 }
 
+template <typename Source> cudaError_t start_any(Stream *stream, const NormFp8 &out, const Source &source) {
+    return out.beta ? start_for<false>(stream, out, source) : start_for<true>(stream, out, source);
+}
+
 } // namespace
 
-cudaError_t launch_norm_fp8(cudaStream_t stream, const CudaNormFp8 *norm) {
-    const CudaNormFp8 &n = *norm;
-    if (n.rows % 16 != 0 || n.C % 16 != 0 || !aligned_16(n.plain, n.transposed, n.y, n.sum) ||
-        !aligned_16(n.res, n.x, n.gamma, n.beta))
-        return cudaErrorInvalidValue;
-    if (!n.x) {
-        PlainRows<bf16> source = {(const bf16 *)n.res};
-        return n.beta ? start_for<false>(stream, n, source) : start_for<true>(stream, n, source);
-    }
-    DroppedRows<bf16> source = {(bf16 *)n.sum, (const bf16 *)n.res, (const bf16 *)n.x, n.dropout,
-                                n.positions};
-    return n.beta ? start_for<false>(stream, n, source) : start_for<true>(stream, n, source);
+Status norm_fp8_forward_cuda(Stream *stream, Tensor sum, Tensor normed, Fp8Input quantized, Tensor mean,
+                             Tensor rstd, Tensor res, Tensor y, Tensor gamma, Tensor beta, float eps,
+                             Dropout dropout, Fp8Scale scale) {
+    const NormFp8 out = {.plain = data<uint8_t>(quantized.plain),
+                         .transposed = data<uint8_t>(quantized.transposed),
+                         .y = data<bf16>(normed),
+                         .mean = data<float>(mean),
+                         .rstd = data<float>(rstd),
+                         .gamma = data<bf16>(gamma),
+                         .beta = data<bf16>(beta),
+                         .rows = tensor_rows(res),
+                         .C = tensor_cols(res),
+                         .eps = eps,
+                         .given = data<float>(scale.scale),
+                         .scale = data<float>(quantized.scale),
+                         .record = data<float>(scale.amax)};
+    if (out.rows % 16 != 0 || out.C % 16 != 0 ||
+        !aligned_16(quantized.plain, quantized.transposed, normed, sum, res, y, gamma, beta))
+        LAUNCH(cudaErrorInvalidValue);
+    if (y.data)
+        LAUNCH(start_any(stream, out, dropped_rows<bf16>(sum, res, y, dropout)));
+    else
+        LAUNCH(start_any(stream, out, PlainRows<bf16>{data<bf16>(res)}));
+    return OK;
 }

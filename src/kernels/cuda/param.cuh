@@ -89,7 +89,12 @@ template <> struct Param<Upper> {
     }
 };
 
-// Calls f with an object of the type for Param: that of the copies, or Upper for DT_REST.
+// The type for Param: that of the copies, or DT_REST.
+inline DType param_type(Tensor param, Tensor copy) {
+    if (param.dtype == DT_REST) return DT_REST;
+    return copy.data ? copy.dtype : DT_F32;
+}
+// Calls f with an object of the type for Param, Upper for DT_REST.
 template <typename F> inline cudaError_t with_param(DType type, F f) {
     return type == DT_REST ? f(Upper()) : with_type(type, f);
 }

@@ -1,14 +1,23 @@
 // Rotary position embedding. A block takes a token, so it reads one row of the table; a thread rotates N
 // pairs of elements at a time.
 #include "kernels/cuda/chain.cuh"
-#include "kernels/cuda/device.cuh"
 
 namespace {
 
 constexpr int threads = 128;
 
+// Rotates heads first .. first + count - 1 of x (B,T,heads,D).
+struct Rope {
+    void *x;
+    const float *table;       // (table_rows,R)
+    const int32_t *positions; // (B), (B,T) if `each`, or NULL
+    bool each;
+    int64_t origin, tokens, T, heads, first, count, D, R, table_rows;
+    float sign; // -1: backward
+};
+
 // The position of a token, or -1 if it is not in the table, as row_position of backend.h.
-__device__ inline int64_t position_of(const CudaRope &in, int64_t token) {
+__device__ inline int64_t position_of(const Rope &in, int64_t token) {
     int64_t at = in.origin + token % in.T;
     if (in.positions) at = in.each ? in.positions[token] : at + in.positions[token / in.T];
     return at >= 0 && at < in.table_rows ? at : -1;
@@ -24,7 +33,7 @@ template <int N> __device__ inline void load_floats(float (&to)[N], const float 
     }
 }
 
-template <typename T, int N> __global__ void __launch_bounds__(threads) rope_kernel(CudaRope in) {
+template <typename T, int N> __global__ void __launch_bounds__(threads) rope_kernel(Rope in) {
     const int half = (int)(in.R / 2), per_head = half / N, all = per_head * (int)in.count;
     chain_next();
     chain_wait();
@@ -50,14 +59,42 @@ template <typename T, int N> __global__ void __launch_bounds__(threads) rope_ker
     }
 }
 
-} // namespace
-
-cudaError_t launch_rope(cudaStream_t stream, DType type, const CudaRope *rope) {
-    return with_type(type, [&](auto t) {
+Status rope(Stream *stream, Tensor x, Tensor table, Tensor positions, int64_t origin, HeadRange heads,
+            float sign) {
+    const Rope rope = {
+        .x = x.data,
+        .table = data<float>(table),
+        .positions = data<int32_t>(positions),
+        .each = positions.ndim == 2,
+        .origin = origin,
+        .tokens = x.dim[0] * x.dim[1],
+        .T = x.dim[1],
+        .heads = x.dim[2],
+        .first = heads.first,
+        .count = heads.count ? heads.count : x.dim[2],
+        .D = x.dim[3],
+        .R = tensor_cols(table),
+        .table_rows = tensor_rows(table),
+        .sign = sign,
+    };
+    cudaError_t error = with_type(x.dtype, [&](auto t) {
         using T = decltype(t);
         constexpr int N = pack_size<T>;
-        bool packs = rope->R % (2 * N) == 0 && rope->D % N == 0 && aligned_16(rope->x, rope->table);
+        bool packs = rope.R % (2 * N) == 0 && rope.D % N == 0 && aligned_16(x, table);
         auto kernel = packs ? rope_kernel<T, N> : rope_kernel<T, 1>;
-        return launch_chained(stream, kernel, (unsigned)rope->tokens, threads, 0, *rope);
+        return launch_chained(stream, kernel, (unsigned)rope.tokens, threads, 0, rope);
     });
+    return cuda_status(error, __func__);
+}
+
+} // namespace
+
+Status rope_forward_cuda(Stream *stream, Tensor x, Tensor table, Tensor positions, int64_t origin,
+                         HeadRange heads) {
+    return rope(stream, x, table, positions, origin, heads, 1);
+}
+
+Status rope_backward_cuda(Stream *stream, Tensor dx, Tensor table, Tensor positions, int64_t origin,
+                          HeadRange heads) {
+    return rope(stream, dx, table, positions, origin, heads, -1);
 }

@@ -1,7 +1,7 @@
 // Fake quantization. A warp finds the largest magnitude of a row. For int8, a thread processes an element;
 // for int4, a warp finds the step of a group, with one lane per weight, as in kernels/int4_round.h. No
 // operation may be contracted to an FMA, so that all backends round alike. Int8 gradients follow.
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/chain.cuh"
 
 namespace {
 
@@ -117,43 +117,48 @@ unsigned blocks_of(int64_t jobs, int each) {
 
 } // namespace
 
-cudaError_t launch_row_largest(cudaStream_t stream, DType type, float *largest, const void *x, int64_t M,
-                               int64_t K) {
-    if (M / warps >= INT32_MAX) return cudaErrorInvalidValue;
-    return with_type(type, [&](auto t) {
+Status row_largest_cuda(Stream *stream, Tensor largest, Tensor x) {
+    const int64_t M = tensor_rows(x);
+    LAUNCH(with_type(x.dtype, [&](auto t) {
         using T = decltype(t);
-        largest_kernel<T><<<blocks_for(M, warps), threads, 0, stream>>>(largest, (const T *)x, M, K);
-        return cudaGetLastError();
-    });
+        return launch_kernel(stream, largest_kernel<T>, blocks_for(M, warps), threads, 0,
+                             data<float>(largest), data<T>(x), M, tensor_cols(x));
+    }));
+    return OK;
 }
 
-cudaError_t launch_round_rows(cudaStream_t stream, DType type, int bits, void *y, const void *x,
-                              const float *largest, int64_t M, int64_t K) {
-    return with_type(type, [&](auto t) {
+Status round_int8_cuda(Stream *stream, Tensor y, Tensor x, Tensor largest) {
+    const int64_t count = tensor_count(x);
+    LAUNCH(with_type(x.dtype, [&](auto t) {
         using T = decltype(t);
-        int64_t groups = (K + group - 1) / group;
-        if (bits == 8)
-            int8_kernel<T>
-                <<<blocks_of(M * K, threads), threads, 0, stream>>>((T *)y, (const T *)x, largest, M * K, K);
-        else
-            int4_kernel<T><<<blocks_of(M * groups, warps), threads, 0, stream>>>(
-                (T *)y, (const T *)x, largest, M * groups, K, groups);
-        return cudaGetLastError();
-    });
+        return launch_kernel(stream, int8_kernel<T>, blocks_of(count, threads), threads, 0, data<T>(y),
+                             data<T>(x), data<float>(largest), count, tensor_cols(x));
+    }));
+    return OK;
 }
 
-static_assert(threads == 256, "QUANT_BLOCK");
-
-cudaError_t launch_quantize_blocks(cudaStream_t stream, int8_t *q, float *scales, float *left, const float *x,
-                                   int64_t count) {
-    if (count / threads >= INT32_MAX) return cudaErrorInvalidValue;
-    quantize_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(q, scales, left, x, count);
-    return cudaGetLastError();
+Status round_int4_cuda(Stream *stream, Tensor y, Tensor x, Tensor largest) {
+    const int64_t K = tensor_cols(x), groups = (K + group - 1) / group, jobs = tensor_rows(x) * groups;
+    LAUNCH(with_type(x.dtype, [&](auto t) {
+        using T = decltype(t);
+        return launch_kernel(stream, int4_kernel<T>, blocks_of(jobs, warps), threads, 0, data<T>(y),
+                             data<T>(x), data<float>(largest), jobs, K, groups);
+    }));
+    return OK;
 }
 
-cudaError_t launch_dequantize_blocks(cudaStream_t stream, float *y, const int8_t *q, const float *scales,
-                                     int64_t count, bool adds) {
-    if (count / threads >= INT32_MAX) return cudaErrorInvalidValue;
-    dequantize_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(y, q, scales, count, adds);
-    return cudaGetLastError();
+static_assert(threads == QUANT_BLOCK, "a thread for each element of a block");
+
+Status quantize_blocks_cuda(Stream *stream, Tensor q, Tensor scales, Tensor residual, Tensor x) {
+    const int64_t count = tensor_count(x);
+    LAUNCH(launch_kernel(stream, quantize_kernel, blocks_for(count, threads), threads, 0, data<int8_t>(q),
+                         data<float>(scales), data<float>(residual), data<float>(x), count));
+    return OK;
+}
+
+Status dequantize_blocks_cuda(Stream *stream, Tensor y, Tensor q, Tensor scales, bool accumulate) {
+    const int64_t count = tensor_count(y);
+    LAUNCH(launch_kernel(stream, dequantize_kernel, blocks_for(count, threads), threads, 0, data<float>(y),
+                         data<int8_t>(q), data<float>(scales), count, accumulate));
+    return OK;
 }

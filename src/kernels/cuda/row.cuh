@@ -114,6 +114,16 @@ template <typename T, bool HAS_RES = true> struct DroppedRows {
     }
 };
 
+// Rows per sequence. Without dropout any shape is allowed, and the value is not used.
+inline int64_t positions_of(const Tensor &x, const Dropout &dropout) {
+    return dropout.p > 0 ? x.dim[1] : 1;
+}
+template <typename T, bool HAS_RES = true>
+DroppedRows<T, HAS_RES> dropped_rows(const Tensor &sum, const Tensor &res, const Tensor &y,
+                                     const Dropout &dropout) {
+    return {data<T>(sum), data<T>(res), data<T>(y), cuda_dropout(&dropout), positions_of(y, dropout)};
+}
+
 // ---- reductions ----
 
 // The sum over the LANES threads that share a row: a warp, or the whole block. Consecutive sums in a block
@@ -165,11 +175,11 @@ __global__ void __launch_bounds__(partial_columns *adding_lines)
 }
 
 // partial (blocks, count, to.each)
-inline cudaError_t add_partials(cudaStream_t stream, Sums to, int count, const float *partial, int blocks) {
+inline cudaError_t add_partials(Where at, Sums to, int count, const float *partial, int blocks) {
     dim3 shape(partial_columns, adding_lines);
     int64_t width = count * to.each;
-    return launch_chained(stream, add_partials_kernel, blocks_for(width, partial_columns), shape, 0, to,
-                          partial, width, blocks);
+    return launch_chained(at, add_partials_kernel, blocks_for(width, partial_columns), shape, 0, to, partial,
+                          width, blocks);
 }
 
 } // namespace

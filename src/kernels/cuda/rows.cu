@@ -3,7 +3,6 @@
 //
 // Rows are added in the order of the index and rounded after each addition. All additions to one row of x
 // are therefore made by the warp of its first occurrence.
-#include "kernels/cuda/argmax.h"
 #include "kernels/cuda/cluster.cuh"
 
 namespace {
@@ -35,6 +34,12 @@ __global__ void gather_kernel(T *out, const T *x, const int32_t *index, int64_t 
 // ---- argmax ----
 
 constexpr int argmax_threads = 1024;
+
+// What argmax_advance stores besides the tokens.
+struct ArgmaxAdvance {
+    int32_t *past, *chosen;
+    int32_t columns; // of chosen
+};
 
 // A value and its column as one integer that grows with the value and, for equal values, with smaller
 // columns; NaN is larger than everything.
@@ -160,16 +165,6 @@ __global__ void scatter_sorted_kernel(T *x, const T *y, RowOrder order, int64_t 
         add_row<T, N>(x + row * C, y + (int64_t)order.from[m] * C, C);
 }
 
-// Rows outside of [start, start + count) sort last, as row `count`.
-__global__ void row_keys_kernel(RowOrder order, const int32_t *index, int64_t M, int64_t start,
-                                int64_t count) {
-    int64_t m = blockIdx.x * (int64_t)threads + threadIdx.x;
-    if (m >= M) return;
-    int64_t row = index[m] - start;
-    order.key[m] = (uint32_t)(row >= 0 && row < count ? row : count);
-    order.position[m] = (uint32_t)m;
-}
-
 constexpr int tile = 32, tile_lines = 8;
 
 // One tile per block, read and written along rows; the odd pitch avoids bank conflicts.
@@ -186,86 +181,66 @@ template <typename T> __global__ void transpose_kernel(T *y, const T *x, int64_t
             y[(n0 + line) * M + m0 + threadIdx.x] = buffer[threadIdx.x][line];
 }
 
-} // namespace
-
-cudaError_t launch_argmax_advance(cudaStream_t stream, DType type, int32_t *index, const void *x, int64_t M,
-                                  int64_t C, ArgmaxAdvance advance) {
+cudaError_t largest(Stream *stream, Tensor index, Tensor x, ArgmaxAdvance advance) {
     constexpr int few = 64; // rows; more fill the device with a block each
-    if (M > INT32_MAX) return cudaErrorInvalidValue;
-    return with_type(type, [&](auto t) {
+    const int64_t M = tensor_rows(x), C = tensor_cols(x);
+    return with_type(x.dtype, [&](auto t) {
         using T = decltype(t);
         if (M <= few && C > argmax_threads && has_clusters((const void *)argmax_cluster_kernel<T>))
             return launch_cluster(true, cluster_size, stream, argmax_cluster_kernel<T>,
-                                  (unsigned)M * cluster_size, argmax_threads, 0, index, (const T *)x, C,
-                                  advance);
-        return launch_chained(stream, argmax_kernel<T>, (unsigned)M, argmax_threads, 0, index, (const T *)x,
-                              C, advance);
+                                  (unsigned)M * cluster_size, argmax_threads, 0, data<int32_t>(index),
+                                  data<T>(x), C, advance);
+        return launch_chained(stream, argmax_kernel<T>, blocks_for(M, 1), argmax_threads, 0,
+                              data<int32_t>(index), data<T>(x), C, advance);
     });
 }
 
-cudaError_t launch_argmax(cudaStream_t stream, DType type, int32_t *index, const void *x, int64_t M,
-                          int64_t C) {
-    return launch_argmax_advance(stream, type, index, x, M, C, ArgmaxAdvance{});
+} // namespace
+
+Status argmax_cuda(Stream *stream, Tensor index, Tensor x) {
+    return cuda_status(largest(stream, index, x, ArgmaxAdvance{}), __func__);
 }
 
-cudaError_t launch_gather_rows(cudaStream_t stream, DType type, void *out, const void *x,
-                               const int32_t *index, int64_t M, int64_t C, int64_t rows) {
-    return with_type(type, [&](auto t) {
+Status argmax_advance_cuda(Stream *stream, Tensor chosen, Tensor tokens, Tensor past, Tensor x) {
+    ArgmaxAdvance advance = {data<int32_t>(past), data<int32_t>(chosen), (int32_t)tensor_cols(chosen)};
+    return cuda_status(largest(stream, tokens, x, advance), __func__);
+}
+
+Status gather_rows_cuda(Stream *stream, Tensor out, Tensor x, Tensor index) {
+    const int64_t M = tensor_rows(out), C = tensor_cols(out);
+    cudaError_t error = with_packs(out.dtype, aligned_16(out, x), C, [&](auto t, auto n) {
         using T = decltype(t);
-        constexpr int N = pack_size<T>;
-        unsigned blocks = blocks_for(M, warps);
-        if (C % N == 0 && aligned_16(out, x))
-            gather_kernel<T, N><<<blocks, threads, 0, stream>>>((T *)out, (const T *)x, index, M, C, rows);
-        else
-            gather_kernel<T, 1><<<blocks, threads, 0, stream>>>((T *)out, (const T *)x, index, M, C, rows);
-        return cudaGetLastError();
+        return launch_kernel(stream, gather_kernel<T, n.value>, blocks_for(M, warps), threads, 0,
+                             data<T>(out), data<T>(x), data<int32_t>(index), M, C, tensor_rows(x));
     });
+    return cuda_status(error, __func__);
 }
 
-cudaError_t launch_row_keys(cudaStream_t stream, RowOrder order, const int32_t *index, int64_t M,
-                            int64_t start, int64_t count) {
-    row_keys_kernel<<<blocks_for(M, threads), threads, 0, stream>>>(order, index, M, start, count);
-    return cudaGetLastError();
-}
-
-cudaError_t launch_scatter_scan(cudaStream_t stream, DType type, void *x, const void *y, const int32_t *index,
-                                int64_t M, int64_t C, int64_t rows) {
-    return with_type(type, [&](auto t) {
+// With few rows, the kernel scans the index for duplicates; many rows are sorted first.
+Status scatter_add_rows_cuda(Stream *stream, Tensor x, Tensor y, Tensor index) {
+    constexpr int scan_max_rows = 2048;
+    const int64_t M = tensor_rows(y), C = tensor_cols(y), rows = tensor_rows(x);
+    RowOrder order = {};
+    void *no_more;
+    if (M > scan_max_rows) TRY(row_order(stream, index, M, 0, rows, 0, &order, &no_more));
+    cudaError_t error = with_packs(y.dtype, aligned_16(x, y), C, [&](auto t, auto n) {
         using T = decltype(t);
-        constexpr int N = pack_size<T>;
-        unsigned blocks = blocks_for(M, warps);
-        if (C % N == 0 && aligned_16(x, y))
-            scatter_scan_kernel<T, N>
-                <<<blocks, threads, 0, stream>>>((T *)x, (const T *)y, index, (int)M, C, rows);
-        else
-            scatter_scan_kernel<T, 1>
-                <<<blocks, threads, 0, stream>>>((T *)x, (const T *)y, index, (int)M, C, rows);
-        return cudaGetLastError();
+        if (M > scan_max_rows)
+            return launch_kernel(stream, scatter_sorted_kernel<T, n.value>, blocks_for(M, warps), threads, 0,
+                                 data<T>(x), data<T>(y), order, M, C, rows);
+        return launch_kernel(stream, scatter_scan_kernel<T, n.value>, blocks_for(M, warps), threads, 0,
+                             data<T>(x), data<T>(y), data<int32_t>(index), (int)M, C, rows);
     });
+    return cuda_status(error, __func__);
 }
 
-cudaError_t launch_scatter_sorted(cudaStream_t stream, DType type, void *x, const void *y, RowOrder order,
-                                  int64_t M, int64_t C, int64_t rows) {
-    return with_type(type, [&](auto t) {
+Status transpose_cuda(Stream *stream, Tensor y, Tensor x) {
+    const int64_t M = tensor_rows(x), N = tensor_cols(x);
+    const unsigned tiles = (unsigned)((M + tile - 1) / tile * ((N + tile - 1) / tile));
+    cudaError_t error = with_type(x.dtype, [&](auto t) {
         using T = decltype(t);
-        constexpr int N = pack_size<T>;
-        unsigned blocks = blocks_for(M, warps);
-        if (C % N == 0 && aligned_16(x, y))
-            scatter_sorted_kernel<T, N>
-                <<<blocks, threads, 0, stream>>>((T *)x, (const T *)y, order, M, C, rows);
-        else
-            scatter_sorted_kernel<T, 1>
-                <<<blocks, threads, 0, stream>>>((T *)x, (const T *)y, order, M, C, rows);
-        return cudaGetLastError();
+        return launch_kernel(stream, transpose_kernel<T>, tiles, dim3(tile, tile_lines), 0, data<T>(y),
+                             data<T>(x), M, N);
     });
-}
-
-cudaError_t launch_transpose(cudaStream_t stream, DType type, void *y, const void *x, int64_t M, int64_t N) {
-    int64_t tiles = ((M + tile - 1) / tile) * ((N + tile - 1) / tile);
-    dim3 shape(tile, tile_lines);
-    return with_type(type, [&](auto t) {
-        using T = decltype(t);
-        transpose_kernel<<<(unsigned)tiles, shape, 0, stream>>>((T *)y, (const T *)x, M, N);
-        return cudaGetLastError();
-    });
+    return cuda_status(error, __func__);
 }

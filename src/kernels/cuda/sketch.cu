@@ -2,7 +2,7 @@
 // the parts, of which there are more the fewer totals there are, are then added up. A warp reads a word at a
 // time.
 #define SKETCH_FUNCTION __host__ __device__ static inline
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/chain.cuh"
 
 namespace {
 
@@ -48,19 +48,18 @@ __global__ void __launch_bounds__(threads)
 
 } // namespace
 
-cudaError_t launch_sketch(cudaStream_t stream, double *totals, int64_t size, const float *x, int64_t count,
-                          SketchMap map, float *partial) {
-    const bool one_run = map.run == count;
+Status sketch_cuda(Stream *stream, Tensor totals, Tensor x, SketchMap map) {
+    void *workspace;
+    const int64_t count = tensor_count(x), size = tensor_count(totals);
     const int64_t last = map.start + (count / map.run - 1) * map.group + map.run - 1;
     const int64_t first = map.start / size, end = last / size + 1, most = SKETCH_MAX / size;
     const int parts = (int)(end - first < most ? end - first : most);
     const dim3 grid(blocks_for(size, threads), (unsigned)parts);
-    if (one_run)
-        sketch_kernel<true><<<grid, threads, 0, stream>>>(partial, size, x, count, map, first, end);
-    else
-        sketch_kernel<false><<<grid, threads, 0, stream>>>(partial, size, x, count, map, first, end);
-    cudaError_t error = cudaGetLastError();
-    if (error != cudaSuccess) return error;
-    sketch_add_kernel<<<grid.x, threads, 0, stream>>>(totals, size, partial, parts, map.subtract);
-    return cudaGetLastError();
+    TRY(stream_workspace(stream, sketch_partial_bytes(), &workspace));
+    float *partial = (float *)workspace;
+    LAUNCH(launch_kernel(stream, map.run == count ? sketch_kernel<true> : sketch_kernel<false>, grid, threads,
+                         0, partial, size, data<float>(x), count, map, first, end));
+    LAUNCH(launch_kernel(stream, sketch_add_kernel, grid.x, threads, 0, data<double>(totals), size, partial,
+                         parts, map.subtract));
+    return OK;
 }

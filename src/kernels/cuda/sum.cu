@@ -4,7 +4,6 @@
 // as it would have alone, and they add the same elements in the same order.
 #define GPU_FUNCTION __host__ __device__ static inline
 #include "kernels/cuda/chain.cuh"
-#include "kernels/cuda/device.cuh"
 
 namespace {
 
@@ -103,34 +102,42 @@ __global__ void __launch_bounds__(final_threads)
     if (threadIdx.x == 0) totals[part] += total;
 }
 
-template <typename T, int N>
-cudaError_t start(cudaStream_t stream, int blocks, double *out, const T *x, int64_t count, bool squares) {
-    auto kernel = squares ? sum_kernel<T, N, true> : sum_kernel<T, N, false>;
-    return launch_chained(stream, kernel, blocks, threads, 0, out, x, count, blocks == 1);
+cudaError_t add_up(Stream *stream, Tensor total, Tensor x, bool squares, double *partial) {
+    const int64_t count = tensor_count(x);
+    const int blocks = sum_blocks(count);
+    double *out = blocks == 1 ? data<double>(total) : partial;
+    cudaError_t error = with_packs(x.dtype, aligned_16(x), 0, [&](auto t, auto n) {
+        using T = decltype(t);
+        auto kernel = squares ? sum_kernel<T, n.value, true> : sum_kernel<T, n.value, false>;
+        return launch_chained(stream, kernel, blocks, threads, 0, out, data<T>(x), count, blocks == 1);
+    });
+    if (error != cudaSuccess || blocks == 1) return error;
+    return launch_chained(stream, sum_blocks_kernel, 1, final_threads, 0, data<double>(total), partial,
+                          blocks);
 }
 
 } // namespace
 
-cudaError_t launch_sum(cudaStream_t stream, DType type, double *total, const void *x, int64_t count,
-                       bool squares, double *partial) {
-    int blocks = sum_blocks(count);
-    double *out = blocks == 1 ? total : partial;
-    cudaError_t error = with_type(type, [&](auto t) {
-        using T = decltype(t);
-        if (aligned_16(x)) return start<T, pack_size<T>>(stream, blocks, out, (const T *)x, count, squares);
-        return start<T, 1>(stream, blocks, out, (const T *)x, count, squares);
-    });
-    if (error != cudaSuccess || blocks == 1) return error;
-    return launch_chained(stream, sum_blocks_kernel, 1, final_threads, 0, total, (const double *)partial,
-                          blocks);
+Status sum_cuda(Stream *stream, Tensor total, Tensor x) {
+    void *partial;
+    TRY(stream_workspace(stream, sum_partial_bytes(), &partial));
+    return cuda_status(add_up(stream, total, x, false, (double *)partial), __func__);
 }
 
-cudaError_t launch_sum_parts(cudaStream_t stream, double *totals, const float *x, int64_t count, int64_t skip,
-                             int64_t share, double *partial) {
-    SumParts split = sum_parts_of(count, skip, share);
-    sum_parts_kernel<<<(unsigned)split.parts *(unsigned)split.each, threads, 0, stream>>>(partial, x, split);
-    cudaError_t error = cudaGetLastError();
-    if (error != cudaSuccess) return error;
-    sum_parts_blocks_kernel<<<split.parts, final_threads, 0, stream>>>(totals, partial, split);
-    return cudaGetLastError();
+Status sum_squares_cuda(Stream *stream, Tensor total, Tensor x) {
+    void *partial;
+    TRY(stream_workspace(stream, sum_partial_bytes(), &partial));
+    return cuda_status(add_up(stream, total, x, true, (double *)partial), __func__);
+}
+
+Status sum_squares_parts_cuda(Stream *stream, Tensor totals, Tensor x, int64_t skip, int64_t share) {
+    void *partial;
+    const int64_t count = tensor_count(x);
+    const SumParts split = sum_parts_of(count, skip, share);
+    TRY(stream_workspace(stream, sum_parts_bytes(count, skip, share), &partial));
+    LAUNCH(launch_kernel(stream, sum_parts_kernel, (unsigned)split.parts * (unsigned)split.each, threads, 0,
+                         (double *)partial, data<float>(x), split));
+    LAUNCH(launch_kernel(stream, sum_parts_blocks_kernel, split.parts, final_threads, 0, data<double>(totals),
+                         (double *)partial, split));
+    return OK;
 }

@@ -1,5 +1,5 @@
-// Losses of independent outputs, one thread per element: these tensors are small.
-#include "kernels/cuda/device.cuh"
+// Regression and multi-label losses, of independent outputs, one thread per element: these tensors are small.
+#include "kernels/cuda/chain.cuh"
 
 namespace {
 
@@ -36,24 +36,26 @@ __global__ void target_loss_kernel(float *losses, T *logits, const float *target
 }
 
 template <typename Op>
-cudaError_t launch(cudaStream_t stream, DType type, float *losses, void *logits, const float *targets,
-                   int64_t count, float scale, bool gradient, Op op) {
-    return with_type(type, [&](auto t) {
+Status target_loss(Stream *stream, Tensor losses, Tensor logits, Tensor targets, float scale, bool gradient,
+                   Op op) {
+    const int64_t count = tensor_count(logits);
+    cudaError_t error = with_type(logits.dtype, [&](auto t) {
         using T = decltype(t);
-        target_loss_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(losses, (T *)logits, targets,
-                                                                               count, scale, gradient, op);
-        return cudaGetLastError();
+        return launch_kernel(stream, target_loss_kernel<T, Op>, blocks_for(count, threads), threads, 0,
+                             data<float>(losses), data<T>(logits), data<float>(targets), count, scale,
+                             gradient, op);
     });
+    return cuda_status(error, __func__);
 }
 
 } // namespace
 
-cudaError_t launch_mse_loss(cudaStream_t stream, DType type, float *losses, void *logits,
-                            const float *targets, int64_t count, float scale, bool gradient) {
-    return launch(stream, type, losses, logits, targets, count, scale, gradient, Mse{});
+Status mse_loss_cuda(Stream *stream, Tensor losses, Tensor logits, Tensor targets, float scale,
+                     bool gradient) {
+    return target_loss(stream, losses, logits, targets, scale, gradient, Mse{});
 }
 
-cudaError_t launch_bce_loss(cudaStream_t stream, DType type, float *losses, void *logits,
-                            const float *targets, int64_t count, float scale, bool gradient) {
-    return launch(stream, type, losses, logits, targets, count, scale, gradient, Bce{});
+Status bce_loss_cuda(Stream *stream, Tensor losses, Tensor logits, Tensor targets, float scale,
+                     bool gradient) {
+    return target_loss(stream, losses, logits, targets, scale, gradient, Bce{});
 }

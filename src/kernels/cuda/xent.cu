@@ -6,13 +6,18 @@
 // take one pass. The gradient is a second pass: over a copy of the row in shared memory if both steps are
 // one kernel and two such rows fit a multiprocessor, otherwise over the row itself. Every thread reads back
 // only what it wrote, so the copy needs no barrier. Padding columns count as -infinity.
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/chain.cuh"
 #include "kernels/cuda/ptx.cuh"
 
 namespace {
 
 constexpr int threads = 512;
 constexpr float lowest = -INFINITY;
+
+// A part of the vocabulary with V columns, of which the first `real` are not padding.
+struct XentPart {
+    int64_t start, valid, V, real;
+};
 
 struct Stats {
     float largest, total;
@@ -363,126 +368,134 @@ unsigned row_blocks(int64_t M) {
     return M < 1 << 30 ? (unsigned)M : 1u << 30;
 }
 
-template <typename T> bool packed(const void *logits, const XentPart &part) {
-    return part.V % pack_size<T> == 0 && aligned_16(logits);
+XentPart part_of(VocabPart part, Tensor logits) {
+    const int64_t V = tensor_cols(logits);
+    return {part.start, part.valid, V, vocab_columns(part, V)};
 }
 
-// Whether the row kernel supports the call; if so, launches it.
+// What all kernels for losses of whole rows take.
+struct Call {
+    Tensor losses, stats, logits, labels;
+    XentPart part;
+    float scale;
+    bool gradient;
+};
+
+// Launches the row kernel if it supports the call; otherwise *ret_done is false.
 template <bool FP8, typename T>
-bool start_rows(cudaStream_t stream, float *losses, float *stats, T *logits, const int32_t *labels, int64_t M,
-                const XentPart &part, float scale, bool gradient, size_t shared_memory, int processors,
-                uint8_t *plain = nullptr, const float *fp8_scale = nullptr) {
-    int64_t packs = (part.V / pack_size<T> + row_threads - 1) / row_threads;
-    if (!packed<T>(logits, part) || packs > max_packs) return false;
-    unsigned blocks = (unsigned)(M < processors ? M : processors);
+cudaError_t start_rows(Stream *stream, const Call &call, Fp8Gradient fp8, bool *ret_done) {
+    const CudaDevice *device = cuda_device(stream);
+    const int64_t M = tensor_rows(call.logits), V = call.part.V;
+    const int64_t packs = (V / pack_size<T> + row_threads - 1) / row_threads;
+    *ret_done = V % pack_size<T> == 0 && aligned_16(call.logits, fp8.plain) && packs <= max_packs;
+    if (!*ret_done) return cudaSuccess;
+    const unsigned blocks = (unsigned)(M < device->processors ? M : device->processors);
     auto start = [&](auto count) {
         constexpr int P = decltype(count)::value;
         size_t row = (size_t)P * row_threads * sizeof(uint4);
-        bool fits = row + 2048 <= shared_memory; // the rest is used by the kernel itself and the system
+        // The rest is used by the kernel itself and the system.
+        const bool fits = row + 2048 <= device->shared_memory;
         auto kernel = fits ? row_kernel<T, P, true, FP8> : row_kernel<T, P, false, FP8>;
         if (!fits) row = 0;
-        // If this fails, the error is detected after the launch.
+        // If this fails, so does the launch.
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)row);
-        kernel<<<blocks, row_threads, row, stream>>>(losses, stats, logits, labels, M, part, scale, gradient,
-                                                     plain, fp8_scale);
+        return launch_kernel(stream, kernel, blocks, row_threads, row, data<float>(call.losses),
+                             data<float>(call.stats), data<T>(call.logits), data<int32_t>(call.labels), M,
+                             call.part, call.scale, call.gradient, data<uint8_t>(fp8.plain),
+                             data<float>(fp8.scale.scale));
     };
-    if (packs <= 1)
-        start(std::integral_constant<int, 1>{});
-    else if (packs <= 2)
-        start(std::integral_constant<int, 2>{});
-    else if (packs <= 4)
-        start(std::integral_constant<int, 4>{});
-    else if (packs <= 7)
-        start(std::integral_constant<int, 7>{});
-    else
-        start(std::integral_constant<int, max_packs>{});
-    return true;
+    if (packs <= 1) return start(Int<1>{});
+    if (packs <= 2) return start(Int<2>{});
+    if (packs <= 4) return start(Int<4>{});
+    if (packs <= 7) return start(Int<7>{});
+    return start(Int<max_packs>{});
 }
 
-template <typename T, int N>
-cudaError_t loss(cudaStream_t stream, float *losses, float *stats, T *logits, const int32_t *labels,
-                 int64_t M, XentPart part, float scale, bool gradient, size_t shared_memory) {
-    size_t row = (size_t)part.V * sizeof(T), other = 2048; // used by the kernel itself and the system
-    bool keep = gradient && 2 * (row + other) <= shared_memory;
-    if (!keep) {
-        loss_kernel<T, N, false>
-            <<<row_blocks(M), threads, 0, stream>>>(losses, stats, logits, labels, M, part, scale, gradient);
-        return cudaGetLastError();
-    }
-    auto kernel = loss_kernel<T, N, true>;
-    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)row);
-    if (error != cudaSuccess) return error;
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared);
-    if (error != cudaSuccess) return error;
-    kernel<<<row_blocks(M), threads, row, stream>>>(losses, stats, logits, labels, M, part, scale, gradient);
-    return cudaGetLastError();
+cudaError_t start_any(Stream *stream, const Call &call) {
+    const int64_t M = tensor_rows(call.logits), V = call.part.V;
+    return with_packs(call.logits.dtype, aligned_16(call.logits), V, [&](auto t, auto n) {
+        using T = decltype(t);
+        const size_t other = 2048; // used by the kernel itself and the system
+        size_t row = (size_t)V * sizeof(T);
+        const bool keep = call.gradient && 2 * (row + other) <= cuda_device(stream)->shared_memory;
+        auto kernel = keep ? loss_kernel<T, n.value, true> : loss_kernel<T, n.value, false>;
+        cudaError_t error = cudaSuccess;
+        if (!keep) row = 0;
+        if (keep) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)row);
+        if (keep && error == cudaSuccess)
+            error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                         cudaSharedmemCarveoutMaxShared);
+        if (error != cudaSuccess) return error;
+        return launch_kernel(stream, kernel, row_blocks(M), threads, row, data<float>(call.losses),
+                             data<float>(call.stats), data<T>(call.logits), data<int32_t>(call.labels), M,
+                             call.part, call.scale, call.gradient);
+    });
 }
 
 } // namespace
 
-cudaError_t launch_xent_partial(cudaStream_t stream, DType type, float *stats, const void *logits,
-                                const int32_t *labels, int64_t M, XentPart part) {
-    return with_type(type, [&](auto t) {
+Status xent_partial_cuda(Stream *stream, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
+    const int64_t M = tensor_rows(logits);
+    LAUNCH(with_packs(logits.dtype, aligned_16(logits), tensor_cols(logits), [&](auto t, auto n) {
         using T = decltype(t);
-        if (packed<T>(logits, part))
-            partial_kernel<T, pack_size<T>>
-                <<<row_blocks(M), threads, 0, stream>>>(stats, (const T *)logits, labels, M, part);
-        else
-            partial_kernel<T, 1>
-                <<<row_blocks(M), threads, 0, stream>>>(stats, (const T *)logits, labels, M, part);
-        return cudaGetLastError();
-    });
+        return launch_kernel(stream, partial_kernel<T, n.value>, row_blocks(M), threads, 0,
+                             data<float>(stats), data<T>(logits), data<int32_t>(labels), M,
+                             part_of(part, logits));
+    }));
+    return OK;
 }
 
-cudaError_t launch_xent_combine(cudaStream_t stream, float *stats, const float *parts, int64_t ranks,
-                                int64_t M) {
-    combine_kernel<<<blocks_for(M, threads), threads, 0, stream>>>(stats, parts, ranks, M);
-    return cudaGetLastError();
+Status xent_combine_cuda(Stream *stream, Tensor stats, Tensor parts) {
+    const int64_t M = tensor_rows(stats);
+    LAUNCH(launch_kernel(stream, combine_kernel, blocks_for(M, threads), threads, 0, data<float>(stats),
+                         data<float>(parts), parts.dim[0], M));
+    return OK;
 }
 
-cudaError_t launch_xent_hits(cudaStream_t stream, float *hits, const float *stats, const int32_t *labels,
-                             int64_t M, int64_t valid) {
-    hits_kernel<<<blocks_for(M, threads), threads, 0, stream>>>(hits, stats, labels, M, valid);
-    return cudaGetLastError();
-}
-
-cudaError_t launch_xent_finish(cudaStream_t stream, DType type, float *losses, void *logits,
-                               const float *stats, const int32_t *labels, int64_t M, XentPart part,
-                               float scale, bool gradient) {
-    return with_type(type, [&](auto t) {
+Status xent_finish_cuda(Stream *stream, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
+                        VocabPart part, float scale, bool gradient) {
+    const int64_t M = tensor_rows(logits);
+    LAUNCH(with_packs(logits.dtype, aligned_16(logits), tensor_cols(logits), [&](auto t, auto n) {
         using T = decltype(t);
-        if (packed<T>(logits, part))
-            finish_kernel<T, pack_size<T>><<<row_blocks(M), threads, 0, stream>>>(
-                losses, (T *)logits, stats, labels, M, part, scale, gradient);
-        else
-            finish_kernel<T, 1><<<row_blocks(M), threads, 0, stream>>>(losses, (T *)logits, stats, labels, M,
-                                                                       part, scale, gradient);
-        return cudaGetLastError();
-    });
+        return launch_kernel(stream, finish_kernel<T, n.value>, row_blocks(M), threads, 0,
+                             data<float>(losses), data<T>(logits), data<float>(stats), data<int32_t>(labels),
+                             M, part_of(part, logits), scale, gradient);
+    }));
+    return OK;
 }
 
-cudaError_t launch_xent_loss(cudaStream_t stream, DType type, float *losses, float *stats, void *logits,
-                             const int32_t *labels, int64_t M, XentPart part, float scale, bool gradient,
-                             size_t shared_memory, int processors) {
-    return with_type(type, [&](auto t) {
-        using T = decltype(t);
-        if (start_rows<false>(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient,
-                              shared_memory, processors))
-            return cudaGetLastError();
-        if (packed<T>(logits, part))
-            return loss<T, pack_size<T>>(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient,
-                                         shared_memory);
-        return loss<T, 1>(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient,
-                          shared_memory);
-    });
+Status xent_loss_cuda(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
+                      VocabPart part, float scale, bool gradient) {
+    const Call call = {losses, stats, logits, labels, part_of(part, logits), scale, gradient};
+    bool done = false;
+    LAUNCH(with_type(logits.dtype, [&](auto t) {
+        return start_rows<false, decltype(t)>(stream, call, Fp8Gradient{}, &done);
+    }));
+    if (!done) LAUNCH(start_any(stream, call));
+    return OK;
 }
 
-cudaError_t launch_xent_loss_fp8(cudaStream_t stream, float *losses, float *stats, void *logits, void *plain,
-                                 const float *fp8_scale, const int32_t *labels, int64_t M, XentPart part,
-                                 float scale, size_t shared_memory, int processors, bool *ret_done) {
-    *ret_done = aligned_16(plain) &&
-                start_rows<true>(stream, losses, stats, (__nv_bfloat16 *)logits, labels, M, part, scale, true,
-                                 shared_memory, processors, (uint8_t *)plain, fp8_scale);
-    return cudaGetLastError();
+// The gradient is quantized. In two steps if rows are too long for one.
+Status xent_loss_fp8_cuda(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
+                          VocabPart part, float scale, Fp8Gradient gradient) {
+    const Call call = {losses, stats, logits, labels, part_of(part, logits), scale, true};
+    bool done = false;
+    LAUNCH((start_rows<true, __nv_bfloat16>(stream, call, gradient, &done)));
+    if (done) return OK;
+    TRY(xent_loss_cuda(stream, losses, stats, logits, labels, part, scale, true));
+    const CudaFp8Tensor tensor = {.x = logits.data,
+                                  .rows = tensor_rows(logits),
+                                  .cols = tensor_cols(logits),
+                                  .type = DT_E5M2,
+                                  .plain = gradient.plain.data,
+                                  .given = data<float>(gradient.scale.scale)};
+    LAUNCH(launch_fp8_quantize(cuda_stream(stream), &tensor, 1, NULL));
+    return OK;
+}
+
+Status xent_hits_cuda(Stream *stream, Tensor hits, Tensor stats, Tensor labels, int64_t valid) {
+    const int64_t M = tensor_rows(stats);
+    LAUNCH(launch_kernel(stream, hits_kernel, blocks_for(M, threads), threads, 0, data<float>(hits),
+                         data<float>(stats), data<int32_t>(labels), M, valid));
+    return OK;
 }
