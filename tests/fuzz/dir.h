@@ -26,6 +26,13 @@ static inline const char *fuzz_dir_path(void) {
     return fuzz_dir;
 }
 
+/* A file in it. */
+static inline char *fuzz_file(void) {
+    static char path[80];
+    snprintf(path, sizeof path, "%s/input", fuzz_dir_path());
+    return path;
+}
+
 /* Writes the parts of an input, which NULs separate, to these files; a file without a part, or with an empty
  * one, does not exist. */
 static inline void fuzz_dir_fill(const char *const *names, int count, const uint8_t *data, size_t size) {

@@ -1,34 +1,14 @@
 /* Fuzzes --config with weft's and DeepSpeed's keys: accepted options are in range, and the options that a run
  * records are accepted again with the same meaning. */
-#include <unistd.h>
-
 #include "base/memory.h"
 #include "cli/train_options.h"
-#include "fuzz.h"
-
-static char path[64]; /* created for the first input */
-
-static void clear_up(void) {
-    unlink(path);
-}
-
-static void make_path(void) {
-    /* Prefer memory, because every input rewrites the file. */
-    strcpy(path, "/dev/shm/weft-fuzz-XXXXXX");
-    int fd = mkstemp(path);
-    if (fd < 0) {
-        strcpy(path, "/tmp/weft-fuzz-XXXXXX");
-        fd = mkstemp(path);
-    }
-    fuzz_require(fd >= 0 && close(fd) == 0);
-    atexit(clear_up);
-}
+#include "dir.h"
 
 static Status read_options(Invocation **ret_call, const Command *command, const void *text, size_t size) {
-    FILE *file = fopen(path, "wb");
+    FILE *file = fopen(fuzz_file(), "wb");
     fuzz_require(file && fwrite(text, 1, size, file) == size && fclose(file) == 0);
     char option[] = "--config";
-    char *argv[] = {option, path};
+    char *argv[] = {option, fuzz_file()};
     return invocation_new(ret_call, command, 2, argv);
 }
 
@@ -56,7 +36,6 @@ static void check_again(const Invocation *call, const Command *command) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    if (!path[0]) make_path();
     const Command *const commands[] = {&command_train, &command_bench};
     for (size_t i = 0; i < COUNT_OF(commands); i++) {
         CLEANUP(invocation_freep) Invocation *call = NULL;

@@ -1,17 +1,14 @@
 /* Fuzzes weft.json of a checkpoint: it is rejected, or the loader returns its object and has loaded the
  * checkpoint's weights. Then with a correct seal, which would otherwise reject every mutation of the
  * checksums. */
-#include <unistd.h>
-
-#include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksums.h"
-#include "fuzz.h"
+#include "dir.h"
 
 /* A checkpoint of a minimal model, created for the first input; only its weft.json changes. */
 static struct {
-    char run[64], progress[128];
+    char progress[128];
     char *dir;
     Device *device;
     Stream *stream;
@@ -25,7 +22,6 @@ static void clear_up(void) {
     stream_free(rig.stream);
     device_free(rig.device);
     free(rig.dir);
-    status_free(dir_remove(rig.run));
 }
 
 static Status make_checkpoint(void) {
@@ -42,17 +38,11 @@ static Status make_checkpoint(void) {
     const Store *const stores[OPTIM_STATES] = {rig.store, rig.store};
     OptimSpec optim = {0};
     CheckpointState state = {.params = rig.store, .state = stores, .optim = &optim, .progress = progress};
-    TRY(ckpt_save(rig.run, 1, &state, rig.stream, 1));
-    return ckpt_latest(rig.run, &rig.dir);
+    TRY(ckpt_save(fuzz_dir_path(), 1, &state, rig.stream, 1));
+    return ckpt_latest(fuzz_dir_path(), &rig.dir);
 }
 
 static void make_rig(void) {
-    /* Prefer memory, because every input rewrites the file. */
-    strcpy(rig.run, "/dev/shm/weft-fuzz-XXXXXX");
-    if (!mkdtemp(rig.run)) {
-        strcpy(rig.run, "/tmp/weft-fuzz-XXXXXX");
-        fuzz_require(mkdtemp(rig.run));
-    }
     atexit(clear_up);
     fuzz_require(fuzz_succeeded(make_checkpoint()) && rig.dir);
     snprintf(rig.progress, sizeof rig.progress, "%s/weft.json", rig.dir);
@@ -75,7 +65,7 @@ static void verify_sealed(const uint8_t *data, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    if (!rig.run[0]) make_rig();
+    if (!rig.dir) make_rig();
     put_state(data, size);
     (void)fuzz_succeeded(checksums_verify(rig.dir, VERIFY_ALL, NULL, NULL));
     CLEANUP(json_decrefp) json_t *progress = NULL;

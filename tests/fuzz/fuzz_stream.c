@@ -1,29 +1,9 @@
 /* Fuzzes streams of u16 and u32 tokens: a file is rejected, or reading from any position returns the stored
  * tokens or an error for ids outside the vocabulary. */
-#include <unistd.h>
-
 #include "data/stream.h"
-#include "fuzz.h"
+#include "dir.h"
 
 enum { VOCAB = 300, PIECE = 5 };
-
-static char path[64]; /* created for the first input */
-
-static void clear_up(void) {
-    unlink(path);
-}
-
-static void make_path(void) {
-    /* Prefer memory, because every input rewrites the file. */
-    strcpy(path, "/dev/shm/weft-fuzz-XXXXXX");
-    int fd = mkstemp(path);
-    if (fd < 0) {
-        strcpy(path, "/tmp/weft-fuzz-XXXXXX");
-        fd = mkstemp(path);
-    }
-    fuzz_require(fd >= 0 && close(fd) == 0);
-    atexit(clear_up);
-}
 
 static uint32_t token_of(const uint8_t *data, size_t width, int64_t at) {
     uint32_t token = 0;
@@ -49,10 +29,9 @@ static void check_stream(const TokenStream *stream, const uint8_t *data, size_t 
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    if (!path[0]) make_path();
-    FILE *file = fopen(path, "wb");
+    FILE *file = fopen(fuzz_file(), "wb");
     fuzz_require(file && fwrite(data, 1, size, file) == size && fclose(file) == 0);
-    const char *paths[] = {path, path};
+    const char *paths[] = {fuzz_file(), fuzz_file()};
     for (DataFormat format = FORMAT_U16; format <= FORMAT_U32; format++) {
         size_t width = format == FORMAT_U16 ? 2 : 4;
         CLEANUP(token_stream_done) TokenStream stream = {0};

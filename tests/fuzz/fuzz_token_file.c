@@ -2,30 +2,11 @@
  * verified up front or block by block. Checksums would reject every mutation, so most inputs get correct
  * checksums again.
  */
-#include <unistd.h>
-
 #include "data/checksum.h"
 #include "data/token_file.h"
-#include "fuzz.h"
+#include "dir.h"
 
 enum { VOCAB = 300, TOKENS = 50, DOCUMENTS = 3 };
-
-static char path[64]; /* created for the first input */
-
-static void clear_up(void) {
-    unlink(path);
-}
-
-static void make_path(void) {
-    strcpy(path, "/dev/shm/weft-fuzz-XXXXXX");
-    int fd = mkstemp(path);
-    if (fd < 0) {
-        strcpy(path, "/tmp/weft-fuzz-XXXXXX");
-        fd = mkstemp(path);
-    }
-    fuzz_require(fd >= 0 && close(fd) == 0);
-    atexit(clear_up);
-}
 
 static void put64(uint8_t *at, uint64_t value) {
     for (int i = 0; i < 8; i++) at[i] = (uint8_t)(value >> 8 * i);
@@ -70,14 +51,13 @@ static void check_shard(const TokenFile *shard) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static uint8_t copy[FUZZ_INPUT_LIMIT];
-    if (!path[0]) make_path();
     if (size == 0 || size > sizeof copy) return 0;
     memcpy(copy, data + 1, size - 1);
     if (data[0] % 8) fix_checksums(copy, size - 1);
-    FILE *file = fopen(path, "wb");
+    FILE *file = fopen(fuzz_file(), "wb");
     fuzz_require(file && fwrite(copy, 1, size - 1, file) == size - 1 && fclose(file) == 0);
     CLEANUP(token_file_freep) TokenFile *shard = NULL;
-    if (fuzz_succeeded(token_file_open(&shard, path))) check_shard(shard);
+    if (fuzz_succeeded(token_file_open(&shard, fuzz_file()))) check_shard(shard);
     return 0;
 }
 

@@ -14,6 +14,13 @@
 
 enum { GOLDEN_PATH = 512 };
 
+/* The cases with training steps that layouts of several ranks repeat. */
+#define GOLDEN_STEPS                                                                                         \
+    "gpt2", "gpt2-untied-padded", "gpt2-documents", "gpt2-both-ways", "bert-pretrain",                       \
+        "bert-pretrain-padded", "bert-mlm", "bert-nsp", "bert-span", "bert-classify", "bert-regression",     \
+        "bert-regression-3", "bert-multilabel", "llama", "llama-3", "llama-bias", "mistral",                 \
+        "mistral-documents", "qwen2", "qwen2-both-ways", "qwen3"
+
 typedef struct Golden {
     char dir[GOLDEN_PATH];
     json_t *facts;    /* golden.json */

@@ -7,27 +7,7 @@
 #include "model/golden.h"
 #include "optim/lr.h"
 
-static const char *const cases[] = {"gpt2",
-                                    "gpt2-untied-padded",
-                                    "gpt2-documents",
-                                    "bert-pretrain",
-                                    "bert-pretrain-padded",
-                                    "bert-mlm",
-                                    "bert-nsp",
-                                    "bert-span",
-                                    "bert-classify",
-                                    "bert-regression",
-                                    "bert-regression-3",
-                                    "bert-multilabel",
-                                    "llama",
-                                    "llama-3",
-                                    "llama-bias",
-                                    "mistral",
-                                    "mistral-documents",
-                                    "qwen2",
-                                    "qwen3",
-                                    "gpt2-both-ways",
-                                    "qwen2-both-ways"};
+static const char *const cases[] = {GOLDEN_STEPS};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* Each step has two micro-batches, distributed over the data-parallel replicas. */
