@@ -63,10 +63,10 @@ __device__ inline float norm_value(float x, float mean, float rstd, float gamma,
     return normed * gamma + beta;
 }
 
-// Blocks per multiprocessor that a kernel is compiled for. Of layer norms, from an estimate of the registers
-// they need: for packs as loaded and as kept, plus an empirical remainder.
+// Blocks per multiprocessor that a kernel is compiled for; 0: the compiler chooses. Of layer norms, from an
+// estimate of the registers they need: for packs as loaded and as kept, plus an empirical remainder.
 template <bool RMS, typename T, int P, typename Source> constexpr int forward_blocks() {
-    if (RMS) return 1;
+    if (RMS) return 0;
     constexpr int packs = P * (1 + (int)sizeof(typename Source::template Raw<pack_size<T>>) / 16);
     constexpr int registers = packs * 4 * 9 / 8 + 36, blocks = 65536 / block_threads / registers;
     return blocks < 4 ? blocks : 4;
