@@ -23,7 +23,8 @@ static const TraceName gather_name = {.name = "gather ",
 
 /* ---- memory ---- */
 
-Status shard_place(Device *device, bool away, MemTag tag, size_t bytes, Buffer *ret_buffer) {
+/* Allocates on the device or, if `away`, in host memory. */
+static Status place(Device *device, bool away, MemTag tag, size_t bytes, Buffer *ret_buffer) {
     return away ? dev_alloc_host(device, bytes, ret_buffer) : dev_alloc(device, tag, bytes, ret_buffer);
 }
 
@@ -35,12 +36,11 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
     bool params_away = spec->offload == OFFLOAD_PARAMS, state_away = spec->offload != OFFLOAD_NONE;
     unit->first = cut ? part * unit->groups.shard->rank : 0;
     unit->count = cut ? part : all;
-    TRY(shard_place(device, params_away, MEM_PARAMS, shard_bytes(spec->params ? part : all, spec->dtype),
-                    &unit->param));
+    TRY(place(device, params_away, MEM_PARAMS, shard_bytes(spec->params ? part : all, spec->dtype),
+              &unit->param));
     if (shards_have_masters(shards))
-        TRY(shard_place(device, state_away, spec->train && !unit->layout.frozen ? MEM_OPTIMIZER : MEM_PARAMS,
-                        shard_bytes(unit->count, shards_have_halves(shards) ? DT_REST : DT_F32),
-                        &unit->master));
+        TRY(place(device, state_away, spec->train && !unit->layout.frozen ? MEM_OPTIMIZER : MEM_PARAMS,
+                  shard_bytes(unit->count, shards_have_halves(shards) ? DT_REST : DT_F32), &unit->master));
     if (!spec->train || unit->layout.frozen) return OK;
     TRY(dev_alloc(device, MEM_GRADS, shard_bytes(spec->grads ? part : all, DT_F32), &unit->grad));
     TRY(shard_spans(unit, &spec->optim));
@@ -48,13 +48,12 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
         int64_t end = unit->first + unit->count,
                 first = unit->state_first[k] > unit->first ? unit->state_first[k] : unit->first;
         size_t bytes = first < end ? shard_bytes(end - first, DT_F32) : 0;
-        TRY(shard_place(device, state_away, MEM_OPTIMIZER, bytes, &unit->state[k]));
+        TRY(place(device, state_away, MEM_OPTIMIZER, bytes, &unit->state[k]));
     }
     TRY(wire_alloc(shards, unit));
     if (!shards_have_workers(shards)) return OK;
-    TRY(shard_place(device, state_away, MEM_OPTIMIZER, shard_bytes(unit->count, DT_F32), &unit->outer));
-    return shard_place(device, state_away, MEM_OPTIMIZER, shard_bytes(unit->count, DT_F32),
-                       &unit->outer_momentum);
+    TRY(place(device, state_away, MEM_OPTIMIZER, shard_bytes(unit->count, DT_F32), &unit->outer));
+    return place(device, state_away, MEM_OPTIMIZER, shard_bytes(unit->count, DT_F32), &unit->outer_momentum);
 }
 
 /* The parts of a unit's buffers that belong to a piece. */
@@ -273,6 +272,19 @@ Status shard_publish_unit(Shards *shards, ShardUnit *unit) {
 Status shards_publish_finish(Shards *shards) {
     for (int i = 0; i < shards->count; i++)
         if (shards->unit[i].held) TRY(ticket_wait(shards->exec->stream, &shards->unit[i].gather));
+    return OK;
+}
+
+Status shards_check_uniform(const Shards *shards) {
+    for (int i = 0; i < shards->count; i++) {
+        const ShardUnit *unit = &shards->unit[i];
+        const ShardGroups *data = &shards->spec.data;
+        if (unit->groups.shard != data->shard || unit->groups.replica != data->replica || unit->groups.others)
+            return FAILED(
+                "internal: unit %d has ranks of its own; only units that all share the data axis can "
+                "be saved, loaded and compared",
+                i);
+    }
     return OK;
 }
 

@@ -184,6 +184,9 @@ Tensor shard_master(const Shards *shards, int unit);
 /* The optimizer's state tensor `state` of that shard, from element *ret_first of the unit: parameters that
  * have no such state come first. */
 Tensor shard_state(const Shards *shards, int unit, int state, int64_t *ret_first);
+/* Fails if a unit has groups of its own (UnitUse.groups): checkpoints, and all else that sees a model's
+ * values as one Store, know only one division of all units. */
+MUST_USE Status shards_check_uniform(const Shards *shards);
 /* Call after changing master values: updates what kernels compute with, on all ranks that hold it. */
 MUST_USE Status shards_publish(Shards *shards);
 

@@ -120,11 +120,6 @@ static Status complete(Shards *shards, ShardUnit *unit) {
     return OK;
 }
 
-Status shards_complete(Shards *shards) {
-    for (int i = 0; i < shards->all; i++) TRY(complete(shards, &shards->unit[i]));
-    return OK;
-}
-
 Status shards_make_room(Shards *shards, const Arena *arena, size_t bytes) {
     while (!arena_fits(arena, bytes)) {
         ShardUnit *oldest = NULL;
@@ -226,7 +221,7 @@ Status shard_piece_done(Shards *shards, int at, int micro) {
 }
 
 Status shards_finish(Shards *shards) {
-    TRY(shards_complete(shards));
+    for (int i = 0; i < shards->all; i++) TRY(complete(shards, &shards->unit[i]));
     for (int i = shards->all - 1; i >= 0; i--) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit_trains(unit)) continue;

@@ -36,8 +36,6 @@ static inline bool shard_sums_partially(const ShardSpec *spec, const ParamDesc *
     return desc->partial || (spec->sequence && desc->per_row);
 }
 
-/* Allocates on the device or, if `away`, in host memory. */
-MUST_USE Status shard_place(Device *device, bool away, MemTag tag, size_t bytes, Buffer *ret_buffer);
 /* Whether each rank holds all parameters but updates only its shard of them. */
 static inline bool shards_gather_params(const Shards *shards) {
     return shards->spec.optimizer && !shards->spec.params;
@@ -73,8 +71,6 @@ void shards_assign_sums(Shards *shards);
 /* Adds a unit's gradient to the sketch of its next micro-batch, if sketches are wanted. Call when the
  * gradient is complete for that micro-batch, before it is reduced. */
 MUST_USE Status shard_sketch(Shards *shards, ShardUnit *unit, float *grad);
-/* Waits for all reductions that have started. */
-MUST_USE Status shards_complete(Shards *shards);
 /* Waits for reductions, the oldest first, until an arena has room. */
 MUST_USE Status shards_make_room(Shards *shards, const Arena *arena, size_t bytes);
 /* Starts to reduce the gradient `all` of a unit, which may then be overwritten. */

@@ -169,6 +169,7 @@ static Status alloc_units(Runner *runner) {
     TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
     note_pieces(runner);
     runner->rows.unit = embedding_unit(runner);
+    TRY(shards_check_uniform(runner->shards));
     TRY(make_views(runner, &runner->params, VIEW_PARAMS));
     if (!spec->train) return OK;
     TRY(make_views(runner, &runner->grads, VIEW_GRADS));

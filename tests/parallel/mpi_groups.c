@@ -220,5 +220,26 @@ static void units_have_their_own_groups(void **state) {
     case_done(&c);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(units_have_their_own_groups)};
+/* Checkpoints and comparisons of replicas refuse such units. */
+static void uniform_groups_are_told_apart(void **state) {
+    Ranks *ranks = *state;
+    Case c = case_new(ranks);
+    Exec exec = {.stream = ranks->stream};
+    assert_ok(kernels_find(test_kernels(), &exec.table));
+    ShardSpec spec = {.data = c.groups[UNIT_DATA], .optim = optim_defaults(optim_row(0))};
+    for (int u = 0; u < UNITS; u++) {
+        UnitUse use[] = {{.held = true, .counted = true},
+                         {.held = true, .counted = true, .block = 1, .groups = &c.groups[u]}};
+        Shards *shards = shards_of(&c, &exec, spec, c.list, use, 2);
+        if (u == UNIT_DATA)
+            assert_ok(shards_check_uniform(shards));
+        else
+            assert_fails(shards_check_uniform(shards), 1, "unit 1 has ranks of its own");
+        shards_free(shards);
+    }
+    case_done(&c);
+}
+
+static const struct CMUnitTest tests[] = {cmocka_unit_test(units_have_their_own_groups),
+                                          cmocka_unit_test(uniform_groups_are_told_apart)};
 RANKS_MAIN(tests)
