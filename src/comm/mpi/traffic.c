@@ -241,10 +241,9 @@ static Status traffic_outcome(Traffic *traffic) {
 }
 
 Status traffic_start(Traffic *traffic, Op *op, Ticket *ret_ticket) {
-    pthread_mutex_lock(&traffic->lock);
+    HOLD(traffic);
     Status status = traffic_outcome(traffic);
     if (status) {
-        pthread_mutex_unlock(&traffic->lock);
         op_free(op);
         return status;
     }
@@ -263,7 +262,6 @@ Status traffic_start(Traffic *traffic, Op *op, Ticket *ret_ticket) {
         if (traffic->active++ == 0) pthread_cond_signal(&traffic->wake);
     }
     *ret_ticket = (Ticket){.group = op->group, .number = op->number};
-    pthread_mutex_unlock(&traffic->lock);
     return OK;
 }
 
@@ -338,17 +336,13 @@ Status traffic_wait(Traffic *traffic, uint64_t number) {
 }
 
 bool traffic_failed(Traffic *traffic) {
-    pthread_mutex_lock(&traffic->lock);
-    bool failed = !traffic_healthy(traffic);
-    pthread_mutex_unlock(&traffic->lock);
-    return failed;
+    HOLD(traffic);
+    return !traffic_healthy(traffic);
 }
 
 bool traffic_busy(Traffic *traffic) {
-    pthread_mutex_lock(&traffic->lock);
-    bool busy = traffic->active > 0;
-    pthread_mutex_unlock(&traffic->lock);
-    return busy;
+    HOLD(traffic);
+    return traffic->active > 0;
 }
 
 void traffic_finish_group(Traffic *traffic, Group *group) {
@@ -364,30 +358,32 @@ void traffic_finish_group(Traffic *traffic, Group *group) {
     }
 }
 
-void traffic_drop(Traffic *traffic) {
-    pthread_mutex_lock(&traffic->lock);
-    if (traffic->active > 0) {
-        traffic->dropped = true;
-        keep_memory(traffic);
-    }
-    pthread_mutex_unlock(&traffic->lock);
+static Traffic *traffic_of(const Group *group) {
+    return ((const MpiGroup *)group->impl)->traffic;
 }
 
-void traffic_section(Traffic *traffic, SectionStage stage, const volatile sig_atomic_t *stop) {
-    pthread_mutex_lock(&traffic->lock);
+void traffic_drop(Group *group) {
+    Traffic *traffic = traffic_of(group);
+    HOLD(traffic);
+    if (traffic->active == 0) return;
+    traffic->dropped = true;
+    keep_memory(traffic);
+}
+
+void traffic_section(Group *group, SectionStage stage, const volatile sig_atomic_t *stop) {
+    Traffic *traffic = traffic_of(group);
+    HOLD(traffic);
     if (stage == SECTION_BEGIN) traffic->section++;
     traffic->in_section = stage != SECTION_END;
     traffic->voted = stage == SECTION_VOTE;
     traffic->stop = stop;
-    pthread_mutex_unlock(&traffic->lock);
 }
 
-bool traffic_abandons(Traffic *traffic) {
-    pthread_mutex_lock(&traffic->lock);
+bool traffic_abandons(Group *group) {
+    Traffic *traffic = traffic_of(group);
+    HOLD(traffic);
     traffic->watchdog.beats++;
-    bool gives_up = abandons(traffic);
-    pthread_mutex_unlock(&traffic->lock);
-    return gives_up;
+    return abandons(traffic);
 }
 
 /* Waits for all ranks, as long as the watchdog allows, to duplicate a communicator. */
@@ -408,36 +404,32 @@ static Status duplicate(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm) {
 }
 
 void traffic_forget(Traffic *traffic) {
-    pthread_mutex_lock(&traffic->lock);
+    HOLD(traffic);
     keep_memory(traffic);
     traffic->first = traffic->last = NULL; /* leaked, like their memory */
     traffic->active = 0;
     traffic->in_section = false;
-    pthread_mutex_unlock(&traffic->lock);
 }
 
 Status traffic_reconnect(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm) {
-    pthread_mutex_lock(&traffic->lock);
-    Status status = duplicate(traffic, old, ret_comm);
-    pthread_mutex_unlock(&traffic->lock);
-    return status;
+    HOLD(traffic);
+    return duplicate(traffic, old, ret_comm);
 }
 
-void traffic_watch_device(Traffic *traffic, const DeviceWatch *watch) {
-    pthread_mutex_lock(&traffic->lock);
+void traffic_watch_device(Group *group, const DeviceWatch *watch) {
+    Traffic *traffic = traffic_of(group);
+    HOLD(traffic);
     traffic->device = *watch;
     traffic->device_wait = (DeviceWait){0};
     if (watch->look && traffic->may_thread) start_thread(traffic);
-    pthread_mutex_unlock(&traffic->lock);
 }
 
-Status traffic_wait_more(Traffic *traffic) {
-    pthread_mutex_lock(&traffic->lock);
+Status traffic_wait_more(Group *group) {
+    Traffic *traffic = traffic_of(group);
+    HOLD(traffic);
     take_notes(traffic);
     look_at_device(traffic);
-    Status status = traffic_outcome(traffic);
-    pthread_mutex_unlock(&traffic->lock);
-    return status;
+    return traffic_outcome(traffic);
 }
 
 /* Notifies all others and listens for other failures. False if a lower rank has failed. */
@@ -449,7 +441,8 @@ static bool exchange_notes(Traffic *traffic) {
     return traffic->failed_rank < 0 || traffic->failed_rank > traffic->rank;
 }
 
-bool traffic_claim(Traffic *traffic) {
+bool traffic_claim(Group *group) {
+    Traffic *traffic = traffic_of(group);
     pthread_mutex_lock(&traffic->lock);
     traffic->dropped = true; /* keep the lock: from here on, only this thread calls MPI */
     for (int i = 0; i < LOOKS_PER_NOTE; i++) notes_take(traffic);

@@ -192,6 +192,17 @@ typedef struct MpiGroup {
     bool is_world;
 } MpiGroup;
 
+/* Holds the lock until the end of the block: around MPI calls, since the progress thread makes some as well.
+ * NULL: a world that is being created has no traffic yet. */
+static inline Traffic *traffic_hold(Traffic *traffic) {
+    if (traffic) pthread_mutex_lock(&traffic->lock);
+    return traffic;
+}
+static inline void traffic_let_go(Traffic **traffic) {
+    if (*traffic) pthread_mutex_unlock(&(*traffic)->lock);
+}
+#define HOLD(traffic) CLEANUP(traffic_let_go) Traffic *held_traffic = traffic_hold(traffic)
+
 MUST_USE Status traffic_new(Traffic **ret_engine, MPI_Comm world, bool threaded);
 void traffic_free(Traffic *traffic);
 
@@ -226,16 +237,18 @@ void notes_send(Traffic *traffic, NoteKind kind, uint64_t number); /* to all oth
 void notes_send_to(Traffic *traffic, int to, NoteKind kind, uint64_t number, const RankState *state);
 void notes_free(Traffic *traffic);
 
-/* Sections, see comm/mesh.h. */
-void traffic_section(Traffic *traffic, SectionStage stage, const volatile sig_atomic_t *stop);
-bool traffic_abandons(Traffic *traffic);
+/* Rows of group_ops_mpi; see comm/group.h. */
+void traffic_section(Group *group, SectionStage stage, const volatile sig_atomic_t *stop);
+bool traffic_abandons(Group *group);
+void traffic_watch_device(Group *group, const DeviceWatch *watch);
+MUST_USE Status traffic_wait_more(Group *group);
+void traffic_drop(Group *group);
+bool traffic_claim(Group *group);
+
 /* Forgets operations in flight. */
 void traffic_forget(Traffic *traffic);
 /* Duplicates a communicator. Fails if a rank does not take part in time. */
 MUST_USE Status traffic_reconnect(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm);
-/* For waits on a device. */
-void traffic_watch_device(Traffic *traffic, const DeviceWatch *watch);
-MUST_USE Status traffic_wait_more(Traffic *traffic);
 
 /* The watchdog, comm/watchdog.h. The lock is held. */
 int watchdog_new(Traffic *traffic);
@@ -244,10 +257,6 @@ void watchdog_answer(Traffic *traffic, int to, uint64_t number);
 void watchdog_begin(Traffic *traffic, const Op *op, WatchedWait *ret_wait);
 void watchdog_look(Traffic *traffic, WatchedWait *wait); /* sets timed_out after the limit */
 void watchdog_end(Traffic *traffic);
-
-/* Failure handling, see group_drop and group_claim_failure. */
-void traffic_drop(Traffic *traffic);
-bool traffic_claim(Traffic *traffic);
 
 /* Memory shared by ranks of a node (rings.c). Opening sets group->placement; collective. */
 MUST_USE Status rings_open(Group *group);

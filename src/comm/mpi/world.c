@@ -9,20 +9,9 @@ static MpiGroup *impl(const Group *group) {
     return group->impl;
 }
 
-/* Around MPI calls, since the progress thread makes some as well. A world that is being created has no
- * traffic yet. */
-static void lock(Traffic *traffic) {
-    if (traffic) pthread_mutex_lock(&traffic->lock);
-}
-
-static void unlock(Traffic *traffic) {
-    if (traffic) pthread_mutex_unlock(&traffic->lock);
-}
-
 static void free_comm(Traffic *traffic, MPI_Comm *comm) {
-    lock(traffic);
+    HOLD(traffic);
     MPI_Comm_free(comm);
-    unlock(traffic);
 }
 
 bool mpi_built(void) {
@@ -71,11 +60,11 @@ static Status group_over(Group **ret_group, Traffic *traffic, MPI_Comm comm) {
     }
     *group = (Group){.ops = &group_ops_mpi, .impl = mpi};
     *mpi = (MpiGroup){.traffic = traffic, .comm = comm};
-    lock(traffic);
+    traffic_hold(traffic);
     int code = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     if (!code) code = MPI_Comm_rank(comm, &group->rank);
     if (!code) code = MPI_Comm_size(comm, &group->size);
-    unlock(traffic);
+    traffic_let_go(&traffic);
     status = mpi_status(code, "cannot create a group");
     if (!status) status = mem_new((size_t)group->size, sizeof *mpi->sends, &mpi->sends);
     if (!status) status = mem_new((size_t)group->size, sizeof *mpi->receives, &mpi->receives);
@@ -90,9 +79,9 @@ static Status group_over(Group **ret_group, Traffic *traffic, MPI_Comm comm) {
 /* A group of one does not need MPI. */
 static Status group_or_self(Group **ret_group, Traffic *traffic, MPI_Comm comm) {
     int size = 0;
-    lock(traffic);
+    traffic_hold(traffic);
     int code = MPI_Comm_size(comm, &size);
-    unlock(traffic);
+    traffic_let_go(&traffic);
     if (code == MPI_SUCCESS && size > 1) {
         CLEANUP(group_freep) Group *group = NULL;
         TRY(group_over(&group, traffic, comm));
@@ -116,9 +105,9 @@ static Status split_mpi(Group *group, int color, int key, GroupUse use, Group **
     Traffic *traffic = impl(group)->traffic;
     TRY(check_idle(group));
     TRY(barrier(group)); /* under the watchdog, unlike MPI's own collectives */
-    lock(traffic);
+    traffic_hold(traffic);
     int code = MPI_Comm_split(impl(group)->comm, color, key, &comm);
-    unlock(traffic);
+    traffic_let_go(&traffic);
     TRY(mpi_status(code, "cannot split a group"));
     return group_or_self(ret_group, traffic, comm);
 }
@@ -130,10 +119,10 @@ Status mpi_node_group(Group *world, Group **ret_node) {
     Traffic *traffic = impl(world)->traffic;
     TRY(check_idle(world));
     TRY(barrier(world));
-    lock(traffic);
+    traffic_hold(traffic);
     int code =
         MPI_Comm_split_type(impl(world)->comm, MPI_COMM_TYPE_SHARED, world->rank, MPI_INFO_NULL, &comm);
-    unlock(traffic);
+    traffic_let_go(&traffic);
     TRY(mpi_status(code, "cannot find the ranks of this host"));
     return group_or_self(ret_node, traffic, comm);
 }
@@ -143,24 +132,8 @@ static Status wait_mpi(Group *group, Stream *stream, Ticket ticket) {
     return traffic_wait(impl(group)->traffic, ticket.number);
 }
 
-static Status wait_more_mpi(Group *group) {
-    return traffic_wait_more(impl(group)->traffic);
-}
-
-static void watch_device_mpi(Group *group, const DeviceWatch *watch) {
-    traffic_watch_device(impl(group)->traffic, watch);
-}
-
 static Watchdog *watchdog_mpi(const Group *group) {
     return &impl(group)->traffic->watchdog;
-}
-
-static void section_mpi(Group *group, SectionStage stage, const volatile sig_atomic_t *stop) {
-    traffic_section(impl(group)->traffic, stage, stop);
-}
-
-static bool abandons_mpi(Group *group) {
-    return traffic_abandons(impl(group)->traffic);
 }
 
 /* Abandoned operations still have messages under way on the old communicator, which is therefore never
@@ -178,14 +151,6 @@ static Status recover_mpi(Group *group) {
     return OK;
 }
 
-static void drop_mpi(Group *group) {
-    traffic_drop(impl(group)->traffic);
-}
-
-static bool claim_failure_mpi(Group *group) {
-    return traffic_claim(impl(group)->traffic);
-}
-
 static void end_all_mpi(Group *group, int exit_code) {
     MPI_Abort(impl(group)->comm, exit_code);
 }
@@ -201,13 +166,13 @@ const GroupOps group_ops_mpi = {
     .host_broadcast = host_broadcast_mpi,
     .split = split_mpi,
     .watchdog = watchdog_mpi,
-    .wait_more = wait_more_mpi,
-    .watch_device = watch_device_mpi,
-    .section = section_mpi,
-    .abandons = abandons_mpi,
+    .wait_more = traffic_wait_more,
+    .watch_device = traffic_watch_device,
+    .section = traffic_section,
+    .abandons = traffic_abandons,
     .recover = recover_mpi,
-    .drop = drop_mpi,
-    .claim_failure = claim_failure_mpi,
+    .drop = traffic_drop,
+    .claim_failure = traffic_claim,
     .end_all = end_all_mpi,
     .free = free_group,
 };
