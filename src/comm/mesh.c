@@ -227,37 +227,18 @@ const char *mesh_axis_name(int axis) {
     return axis < AXIS_COUNT ? axis_info((Axis)axis)->title : "all";
 }
 
-double mesh_waited_tickets(const Mesh *mesh) {
+MeshWaits mesh_waits(const Mesh *mesh) {
     MeshGroup groups[MESH_GROUPS];
+    MeshWaits waits = {0};
     groups_of(mesh, groups);
-    int64_t ns = 0;
-    for (int i = 0; i < MESH_GROUPS; i++) ns += groups[i].group->ticket_ns;
-    return 1e-9 * (double)ns;
-}
-
-double mesh_blocked(const Mesh *mesh) {
-    MeshGroup groups[MESH_GROUPS];
-    groups_of(mesh, groups);
-    int64_t ns = 0;
-    for (int i = 0; i < MESH_GROUPS; i++) ns += group_waited(groups[i].group);
-    return 1e-9 * (double)ns;
-}
-
-double mesh_waited_cpu(const Mesh *mesh) {
-    MeshGroup groups[MESH_GROUPS];
-    groups_of(mesh, groups);
-    int64_t ns = 0;
-    for (int i = 0; i < MESH_GROUPS; i++) ns += groups[i].group->waited_cpu_ns;
-    return 1e-9 * (double)ns;
-}
-
-void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]) {
-    MeshGroup groups[MESH_GROUPS];
-    groups_of(mesh, groups);
-    for (Axis axis = 0; axis < AXIS_COUNT; axis++) waited[axis] = 0;
-    for (int i = 0; i < MESH_GROUPS; i++)
-        if (groups[i].axis < AXIS_COUNT)
-            waited[groups[i].axis] += 1e-9 * (double)group_waited(groups[i].group);
+    for (int i = 0; i < MESH_GROUPS; i++) {
+        double blocked = 1e-9 * (double)group_waited(groups[i].group);
+        if (groups[i].axis < AXIS_COUNT) waits.axis[groups[i].axis] += blocked;
+        waits.all += blocked;
+        waits.tickets += 1e-9 * (double)groups[i].group->ticket_ns;
+        waits.cpu += 1e-9 * (double)groups[i].group->waited_cpu_ns;
+    }
+    return waits;
 }
 
 /* ---- tracing ---- */

@@ -39,14 +39,13 @@ void mesh_sent(const Mesh *mesh, CommBytes sent[COMM_KINDS]);
 /* The same by axis; the last row is the world. */
 void mesh_sent_by_axis(const Mesh *mesh, CommBytes sent[AXIS_COUNT + 1][COMM_KINDS]);
 const char *mesh_axis_name(int axis); /* its title; "all" for the world */
-/* Seconds this rank was blocked, by axis. */
-void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]);
-/* Part of these spent on tensor operations, as of the last mesh_waited. */
-double mesh_waited_tickets(const Mesh *mesh);
-/* Seconds this rank was blocked in any group. */
-double mesh_blocked(const Mesh *mesh);
-/* CPU seconds spent waiting. */
-double mesh_waited_cpu(const Mesh *mesh);
+/* Seconds that this rank has waited. */
+typedef struct MeshWaits {
+    double axis[AXIS_COUNT], all; /* blocked, by axis; in any group, the world's included */
+    double tickets;               /* the part of all of these spent on tensor operations */
+    double cpu;                   /* of CPU time */
+} MeshWaits;
+MeshWaits mesh_waits(const Mesh *mesh);
 /* Records operations of all groups from now on; NULL stops. No operation may be in flight. */
 void mesh_trace(Mesh *mesh, Trace *trace);
 

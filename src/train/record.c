@@ -100,9 +100,7 @@ void record_step_begin(Record *record, int64_t number) {
     record->step = (RankRecord){.gpu = NAN};
     record->times = runner->times;
     mesh_sent_by_axis(runner->mesh, record->sent);
-    record->blocked = mesh_blocked(runner->mesh);
-    record->waited_cpu = mesh_waited_cpu(runner->mesh);
-    record->waited_tickets = mesh_waited_tickets(runner->mesh);
+    record->waits = mesh_waits(runner->mesh);
     record->cpu = clock_cpu();
     record->wall = clock_wall();
 }
@@ -125,9 +123,10 @@ static void measure_times(Record *record) {
     const RunnerTimes *now = &runner->times, *before = &record->times;
     RankRecord *step = &record->step;
     double now_s = clock_wall();
+    MeshWaits waits = mesh_waits(runner->mesh);
     step->run_s = now_s - record->wall_start;
     step->step_s = now_s - record->wall - step->phase_s[PHASE_CHECKPOINT]; /* see record_copy */
-    record->work_s += step->step_s - (mesh_blocked(runner->mesh) - record->blocked);
+    record->work_s += step->step_s - (waits.all - record->waits.all);
     step->work_s = record->work_s;
     step->phase_s[PHASE_COMPUTE] = now->compute_s - before->compute_s;
     step->phase_s[PHASE_OPTIMIZER] = now->update_s - before->update_s;
@@ -140,10 +139,9 @@ static void measure_times(Record *record) {
     for (int p = 0; p < PHASE_OTHER; p++) known += step->phase_s[p];
     step->phase_s[PHASE_OTHER] = step->step_s - known;
     if (device_is_host(runner->device))
-        step->busy_s = clock_cpu() - record->cpu - (mesh_waited_cpu(runner->mesh) - record->waited_cpu);
+        step->busy_s = clock_cpu() - record->cpu - (waits.cpu - record->waits.cpu);
     else
-        step->busy_s =
-            now->device_s - before->device_s - (mesh_waited_tickets(runner->mesh) - record->waited_tickets);
+        step->busy_s = now->device_s - before->device_s - (waits.tickets - record->waits.tickets);
     mesh_sent_by_axis(runner->mesh, step->sent);
     for (int axis = 0; axis <= AXIS_COUNT; axis++)
         for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&step->sent[axis][k], record->sent[axis][k], -1);

@@ -70,7 +70,8 @@ typedef struct Record {
     LoadTime load_from[LOAD_SPANS];
     double pending_save_s; /* checkpoint time not yet in a metrics line */
     /* Counters at the start of the step. */
-    double wall, cpu, blocked, waited_cpu, waited_tickets;
+    double wall, cpu;
+    MeshWaits waits;
     double work_s; /* see RankRecord */
     RunnerTimes times;
     CommBytes sent[AXIS_COUNT + 1][COMM_KINDS];

@@ -49,22 +49,21 @@ bool runner_defers(const Runner *runner, int at) {
 /* ---- where the time goes ---- */
 
 typedef struct Section {
-    double start, waited[AXIS_COUNT];
+    double start;
+    MeshWaits waits;
 } Section;
 
 static Section section_begin(const Runner *runner) {
-    Section section = {.start = clock_wall()};
-    mesh_waited(runner->mesh, section.waited);
-    return section;
+    return (Section){clock_wall(), mesh_waits(runner->mesh)};
 }
 
 /* Adds the section's wait time to times.waited_s and the rest to *busy_s; returns the total. */
 static double section_end(Runner *runner, const Section *section, double *busy_s) {
-    double waited[AXIS_COUNT], seconds = clock_wall() - section->start;
-    mesh_waited(runner->mesh, waited);
+    double seconds = clock_wall() - section->start;
+    MeshWaits waits = mesh_waits(runner->mesh);
     *busy_s += seconds;
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
-        double here = waited[axis] - section->waited[axis];
+        double here = waits.axis[axis] - section->waits.axis[axis];
         runner->times.waited_s[axis] += here;
         *busy_s -= here;
     }
