@@ -129,26 +129,28 @@ typedef struct ReplicaState {
     Store *residual;
 } ReplicaState;
 
-/* Saves a run's checkpoint as RUN/checkpoints/step-N, points RUN/latest to it and RUN/best to the best one,
- * then removes all but the last `keep` checkpoints (0: keeps all of them) and the best. `progress` is stored
- * unchanged. Collective over the mesh; without `disk` all ranks must share the directory. The files do not
- * depend on the parallel layout. If one rank fails, all fail with its error. Fails with DIVERGED if a value
- * is not finite. */
+/* What is saved and loaded: the stores, whatever their layout; and for saving, what is written beside them.
+ */
 typedef struct CheckpointState {
-    const Store *params;
-    const Store *const *state; /* optim_states(optim) stores */
+    Store *params;
+    Store *const *state; /* optim_states(optim) stores */
     const OptimSpec *optim;
-    const WorkerState *workers;   /* NULL: there are none */
-    const ReplicaState *replicas; /* NULL: they have nothing of their own */
+    WorkerState workers;   /* count 0: there are none */
+    ReplicaState replicas; /* count 0: they have nothing of their own */
+    const RootDisk *disk;  /* only rank 0 has the directory; NULL: all ranks share it */
     const json_t *progress;
     const char *assets_dir, *tokenizer_dir; /* as in SaveOptions */
     bool bytes;                             /* as in SaveOptions */
     const LabelSet *labels;                 /* as in SaveOptions */
     int64_t best;                           /* step of the best checkpoint, possibly this one; 0: none */
     Mesh *mesh;                             /* the ranks that save; NULL: a single rank */
-    const RootDisk *disk;                   /* only rank 0 has the directory; NULL: all ranks share it */
 } CheckpointState;
 
+/* Saves a run's checkpoint as RUN/checkpoints/step-N, points RUN/latest to it and RUN/best to the best one,
+ * then removes all but the last `keep` checkpoints (0: keeps all of them) and the best. `progress` is stored
+ * unchanged. Collective over the mesh; without `disk` all ranks must share the directory. The files do not
+ * depend on the parallel layout. If one rank fails, all fail with its error. Fails with DIVERGED if a value
+ * is not finite. */
 MUST_USE Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream,
                           int keep);
 /* Cleans up after an interrupted save; `step` is the newest checkpoint, `best` and `keep` as in ckpt_save. */
@@ -175,23 +177,17 @@ typedef struct ModelDir {
  * It need not exist. */
 MUST_USE Status model_dir_open(ModelDir *ret_dir, const char *path);
 void model_dir_done(ModelDir *dir);
-/* Loads the elements that the stores contain, whatever their layout, bit for bit, and the progress, which the
- * caller releases; ret_progress may be NULL. Refuses a checkpoint of another optimizer. `disk` as in
- * hf_weights_receive. */
-MUST_USE Status ckpt_load(const char *dir, const RootDisk *disk, Store *params, Store *const *state,
-                          const OptimSpec *optim, Stream *stream, json_t **ret_progress);
-/* The same for a run with workers or with residuals, or NULL. Worker i of a checkpoint with W becomes the
- * workers i, i + W and so on; without workers, the run continues with the optimizer state of the first. Of a
- * checkpoint without workers, all have the same state. Residuals are loaded if the number of replicas is the
- * same. What the checkpoint lacks is left unchanged. ret_counts: the checkpoint's number of workers and of
- * replicas with residuals. */
+/* The number of workers of a checkpoint, and of replicas with residuals. */
 typedef struct SavedCounts {
     int64_t workers, replicas;
 } SavedCounts;
 
-MUST_USE Status ckpt_load_all(const char *dir, const RootDisk *disk, Store *params, Store *const *state,
-                              const OptimSpec *optim, const WorkerState *workers,
-                              const ReplicaState *replicas, Stream *stream, SavedCounts *ret_counts,
-                              json_t **ret_progress);
+/* Loads the elements that the stores contain, bit for bit, and the progress, which the caller releases; both
+ * results may be NULL. Refuses a checkpoint of another optimizer. Worker i of a checkpoint with W becomes the
+ * workers i, i + W and so on; without workers, the run continues with the optimizer state of the first. Of a
+ * checkpoint without workers, all have the same state. Residuals are loaded if the number of replicas is the
+ * same. What the checkpoint lacks is left unchanged. With `disk`, as hf_weights_receive. */
+MUST_USE Status ckpt_load(const char *dir, const CheckpointState *into, Stream *stream,
+                          SavedCounts *ret_counts, json_t **ret_progress);
 
 #endif

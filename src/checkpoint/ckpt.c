@@ -92,31 +92,31 @@ static Status list_state(SaveList *list, int file, int at, const CheckpointState
 }
 
 int ckpt_stores(const CheckpointState *state, const Store **ret_store, SaveOwner *ret_owner) {
-    const WorkerState *workers = state->workers;
+    const WorkerState *workers = &state->workers;
     int count = 0;
     ret_owner[count] = SAVE_SHARED;
     ret_store[count++] = state->params;
     for (int k = 0; k < optim_states(state->optim); k++) {
-        ret_owner[count] = workers ? SAVE_WORKER : SAVE_SHARED;
+        ret_owner[count] = workers->count ? SAVE_WORKER : SAVE_SHARED;
         ret_store[count++] = state->state[k];
     }
-    if (workers) {
+    if (workers->count) {
         const Store *const more[] = {workers->params, workers->outer_grad, workers->outer_momentum};
         for (int k = 0; k < 3; k++) {
             ret_owner[count] = k < 2 ? SAVE_WORKER : SAVE_SHARED;
             ret_store[count++] = more[k];
         }
     }
-    if (state->replicas) {
+    if (state->replicas.count) {
         ret_owner[count] = SAVE_REPLICA;
-        ret_store[count++] = state->replicas->residual;
+        ret_store[count++] = state->replicas.residual;
     }
     return count;
 }
 
 /* `at`: the first of the workers' stores. */
 static Status list_workers(SaveList *list, int file, int at, const CheckpointState *state) {
-    const WorkerState *workers = state->workers;
+    const WorkerState *workers = &state->workers;
     for (int w = 0; w < workers->count; w++) {
         TRY(list_state(list, file, at, state, (StateList){.kind = "param", .writer = w}));
         TRY(list_state(list, file, at + 1, state,
@@ -135,7 +135,7 @@ static Status list_residuals(SaveList *list, int file, int at, const CheckpointS
         const ParamList *params = &store->model->unit[u];
         whole[u] = store->unit[u].pieces < 2 && !(piped && params->count && params->desc[0].shared);
     }
-    for (int r = 0; r < state->replicas->count; r++)
+    for (int r = 0; r < state->replicas.count; r++)
         TRY(list_state(list, file, at, state,
                        (StateList){.kind = "grad_residual", .writer = r, .unit = whole}));
     return OK;
@@ -149,11 +149,11 @@ static Status list_optimizer(SaveList *list, const char *dir, const CheckpointSt
     TRY(path_join(&path, dir, CHECKPOINT_OPTIMIZER));
     TRY(save_list_file(list, path, &file));
     for (int k = 1; k < count; k++) save_list_store(list, store[k], owner[k]);
-    for (int w = 0; w < (state->workers ? state->workers->count : 1); w++)
+    for (int w = 0; w < (state->workers.count ? state->workers.count : 1); w++)
         for (int k = 0; k < states; k++)
             TRY(list_state(list, file, 1 + k, state, (StateList){.state = k, .writer = w}));
-    if (state->workers) TRY(list_workers(list, file, 1 + states, state));
-    return state->replicas ? list_residuals(list, file, count - 1, state) : OK;
+    if (state->workers.count) TRY(list_workers(list, file, 1 + states, state));
+    return state->replicas.count ? list_residuals(list, file, count - 1, state) : OK;
 }
 
 static Status write_progress(const char *dir, int64_t step, const CheckpointState *state, SaveList *list) {
@@ -166,8 +166,8 @@ static Status write_progress(const char *dir, int64_t step, const CheckpointStat
                              (json_int_t)step, "optimizer", optim_kind(state->optim)->name, "progress",
                              state->progress, "checksums", checksums);
     if (!json) return FAILED("%s: out of memory", path);
-    if (state->workers) json_object_set_new(json, "workers", json_integer(state->workers->count));
-    if (state->replicas) json_object_set_new(json, "replicas", json_integer(state->replicas->count));
+    if (state->workers.count) json_object_set_new(json, "workers", json_integer(state->workers.count));
+    if (state->replicas.count) json_object_set_new(json, "replicas", json_integer(state->replicas.count));
     TRY(checksums_seal(json));
     return json_write_file(path, json);
 }

@@ -2,7 +2,6 @@
 #include "base/fs.h"
 #include "checkpoint/checksums.h"
 #include "checkpoint/ckpt_save.h"
-#include "checkpoint/hf_load.h"
 #include "checkpoint/slices.h"
 
 HfTensor checkpoint_state_tensor(const ParamDesc *desc) {
@@ -91,21 +90,23 @@ static Status load_workers(const StateSource *from, const WorkerState *workers, 
     return load_states(from, (StateLoad){.kind = "outer_momentum"}, workers->outer_momentum);
 }
 
-static Status load_optimizer(const char *dir, const RootDisk *disk, Store *const *state,
-                             const OptimSpec *optim, const WorkerState *workers, const ReplicaState *replicas,
-                             SavedCounts saved, Stream *stream) {
+static Status load_optimizer(const char *dir, const CheckpointState *into, SavedCounts saved,
+                             Stream *stream) {
+    const WorkerState *workers = &into->workers;
+    const ReplicaState *replicas = &into->replicas;
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, CHECKPOINT_OPTIMIZER));
     CLEANUP(safe_freep) SafeFile *file = NULL;
     TRY(safe_open(&file, path));
-    StateSource from = {file, disk, optim, stream};
+    StateSource from = {file, into->disk, into->optim, stream};
     StateLoad what = {.owner = saved.workers ? SAVE_WORKER : SAVE_SHARED, .writers = (int)saved.workers};
-    if (workers && saved.workers) what.writer = (int)(workers->index % saved.workers);
-    for (what.state = 0; what.state < optim_states(optim); what.state++)
-        TRY(load_states(&from, what, state[what.state]));
-    if (workers && saved.workers) TRY(load_workers(&from, workers, (int)saved.workers));
-    if (workers && !saved.workers) TRY(hf_weights_receive(dir, disk, workers->params, stream, NULL));
-    if (!replicas || replicas->count != saved.replicas) return OK;
+    if (saved.workers) what.writer = (int)(workers->index % saved.workers);
+    for (what.state = 0; what.state < optim_states(into->optim); what.state++)
+        TRY(load_states(&from, what, into->state[what.state]));
+    if (workers->count && saved.workers) TRY(load_workers(&from, workers, (int)saved.workers));
+    if (workers->count && !saved.workers)
+        TRY(hf_weights_receive(dir, into->disk, workers->params, stream, NULL));
+    if (!replicas->count || replicas->count != saved.replicas) return OK;
     /* Which units are in pieces depends on the layout. */
     StateLoad left = {.kind = "grad_residual",
                       .owner = SAVE_REPLICA,
@@ -146,28 +147,17 @@ static Status read_progress(const char *dir, const OptimSpec *optim, SavedCounts
     return OK;
 }
 
-Status ckpt_load_all(const char *dir, const RootDisk *disk, Store *params, Store *const *state,
-                     const OptimSpec *optim, const WorkerState *workers, const ReplicaState *replicas,
-                     Stream *stream, SavedCounts *ret_counts, json_t **ret_progress) {
+Status ckpt_load(const char *dir, const CheckpointState *into, Stream *stream, SavedCounts *ret_counts,
+                 json_t **ret_progress) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
     CLEANUP(load_report_done) LoadReport report = {0};
     SavedCounts saved = {0};
-    TRY(read_progress(dir, optim, &saved, &progress));
-    TRY(hf_weights_receive(dir, disk, params, stream, &report));
-    TRY(load_report_check(&report, dir, &params->model->config, false));
+    TRY(read_progress(dir, into->optim, &saved, &progress));
+    TRY(hf_weights_receive(dir, into->disk, into->params, stream, &report));
+    TRY(load_report_check(&report, dir, &into->params->model->config, false));
     if (report.unexpected_count)
         return FAILED("%s: unexpected tensor '%s', which the model does not have", dir, report.unexpected[0]);
-    TRY(load_optimizer(dir, disk, state, optim, workers, replicas, saved, stream));
-    *ret_counts = saved;
-    if (ret_progress) {
-        *ret_progress = progress;
-        progress = NULL;
-    }
-    return OK;
-}
-
-Status ckpt_load(const char *dir, const RootDisk *disk, Store *params, Store *const *state,
-                 const OptimSpec *optim, Stream *stream, json_t **ret_progress) {
-    SavedCounts counts;
-    return ckpt_load_all(dir, disk, params, state, optim, NULL, NULL, stream, &counts, ret_progress);
+    TRY(load_optimizer(dir, into, saved, stream));
+    if (ret_counts) *ret_counts = saved;
+    return ret_progress ? MOVE(ret_progress, progress) : OK;
 }

@@ -106,62 +106,64 @@ static int64_t file_type(GgufType type) {
     return type == GGUF_F32 ? 0 : type == GGUF_F16 ? 1 : type == GGUF_Q4_0 ? 2 : type == GGUF_Q8_0 ? 7 : 32;
 }
 
-/* Grouped heads and rotary positions. */
-static Status put_rope(GgufMeta *meta, const ModelConfig *c) {
-    int64_t width = config_head_width(c);
-    const struct {
-        const char *key;
-        int64_t value;
-    } sizes[] = {{"attention.head_count_kv", config_kv_heads(c)},
-                 {"attention.key_length", width},
-                 {"attention.value_length", width},
-                 {"rope.dimension_count", width}};
+typedef struct Size {
+    const char *key;
+    int64_t value;
+} Size;
+
+/* A key of the model's family. */
+static const char *own_key(char key[NAME], const ModelConfig *c, const char *name) {
+    snprintf(key, NAME, "%s.%s", c->family->gguf, name);
+    return key;
+}
+
+/* The list ends with a key that is NULL. */
+static Status put_sizes(GgufMeta *meta, const ModelConfig *c, const Size *sizes) {
     char key[NAME];
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        snprintf(key, sizeof key, "%s.%s", c->family->gguf, sizes[i].key);
-        TRY(meta_put_u32(meta, key, sizes[i].value));
-    }
-    snprintf(key, sizeof key, "%s.rope.freq_base", c->family->gguf);
-    TRY(meta_put_f32(meta, key, c->rope.theta));
-    if (c->rope.scaling == ROPE_LINEAR) {
-        snprintf(key, sizeof key, "%s.rope.scaling.type", c->family->gguf);
-        TRY(meta_put_text(meta, key, "linear"));
-        snprintf(key, sizeof key, "%s.rope.scaling.factor", c->family->gguf);
-        TRY(meta_put_f32(meta, key, c->rope.factor));
-    }
+    for (; sizes->key; sizes++) TRY(meta_put_u32(meta, own_key(key, c, sizes->key), sizes->value));
     return OK;
 }
 
+/* Grouped heads and rotary positions. */
+static Status put_rope(GgufMeta *meta, const ModelConfig *c) {
+    char key[NAME];
+    int64_t width = config_head_width(c);
+    TRY(put_sizes(meta, c,
+                  (const Size[]){{"attention.head_count_kv", config_kv_heads(c)},
+                                 {"attention.key_length", width},
+                                 {"attention.value_length", width},
+                                 {"rope.dimension_count", width},
+                                 {0}}));
+    TRY(meta_put_f32(meta, own_key(key, c, "rope.freq_base"), c->rope.theta));
+    if (c->rope.scaling != ROPE_LINEAR) return OK;
+    TRY(meta_put_text(meta, own_key(key, c, "rope.scaling.type"), "linear"));
+    return meta_put_f32(meta, own_key(key, c, "rope.scaling.factor"), c->rope.factor);
+}
+
 static Status put_model(GgufMeta *meta, const ModelConfig *c, GgufType type) {
-    const char *architecture = c->family->gguf;
     /* llama.cpp attends to all positions, which a model with a window does up to its window's length. */
     int64_t window = config_window(c, (int)c->layers - 1);
     int64_t context = window && window < c->positions ? window : c->positions;
-    const struct {
-        const char *key;
-        int64_t value;
-    } sizes[] = {
-        {"context_length", context},       {"embedding_length", c->hidden},    {"block_count", c->layers},
-        {"feed_forward_length", c->inner}, {"attention.head_count", c->heads}, {"vocab_size", c->vocab},
-    };
+    bool rms = c->norm == NORM_RMS;
     char key[NAME];
-    TRY(meta_put_text(meta, "general.architecture", architecture));
+    TRY(meta_put_text(meta, "general.architecture", c->family->gguf));
     TRY(meta_put_u32(meta, "general.file_type", file_type(type)));
     TRY(meta_put_u32(meta, "general.quantization_version", QUANTIZATION_VERSION));
     TRY(meta_put_u32(meta, "general.alignment", GGUF_ALIGNMENT));
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        snprintf(key, sizeof key, "%s.%s", architecture, sizes[i].key);
-        TRY(meta_put_u32(meta, key, sizes[i].value));
-    }
-    snprintf(key, sizeof key, "%s.attention.layer_norm_%sepsilon", architecture,
-             c->norm == NORM_RMS ? "rms_" : "");
+    TRY(put_sizes(meta, c,
+                  (const Size[]){{"context_length", context},
+                                 {"embedding_length", c->hidden},
+                                 {"block_count", c->layers},
+                                 {"feed_forward_length", c->inner},
+                                 {"attention.head_count", c->heads},
+                                 {"vocab_size", c->vocab},
+                                 {0}}));
+    own_key(key, c, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon");
     TRY(meta_put_f32(meta, key, c->norm_eps));
     if (c->position == POSITION_ROPE) TRY(put_rope(meta, c));
     if (config_causal(c)) return OK;
-    snprintf(key, sizeof key, "%s.attention.causal", architecture);
-    TRY(meta_put_bool(meta, key, false));
-    snprintf(key, sizeof key, "%s.pooling_type", architecture);
-    TRY(meta_put_u32(meta, key, POOLING_MEAN));
+    TRY(meta_put_bool(meta, own_key(key, c, "attention.causal"), false));
+    TRY(put_sizes(meta, c, (const Size[]){{"pooling_type", POOLING_MEAN}, {0}}));
     return meta_put_u32(meta, "tokenizer.ggml.token_type_count", c->types);
 }
 

@@ -10,7 +10,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/hf_save.h"
 #include "data/released.h"
 #include "model/family.h"
 #include "model/fields.h"
@@ -409,14 +409,15 @@ static Architecture pick_architecture(const ModelConfig *config) {
     return one;
 }
 
-static int add_labels(json_t *json, int64_t labels) {
+int hf_put_labels(json_t *json, int64_t count, const LabelSet *labels) {
     json_t *id2label = json_object(), *label2id = json_object();
     int failed = json_object_set_new(json, "id2label", id2label);
     failed |= json_object_set_new(json, "label2id", label2id);
-    for (int64_t i = 0; i < labels && !failed; i++) {
-        char id[24], label[32];
+    for (int64_t i = 0; i < count && !failed; i++) {
+        char id[24], numbered[32];
         snprintf(id, sizeof id, "%lld", (long long)i);
-        snprintf(label, sizeof label, "LABEL_%lld", (long long)i);
+        snprintf(numbered, sizeof numbered, "LABEL_%lld", (long long)i);
+        const char *label = labels ? labels->name[i] : numbered;
         failed |= json_object_set_new(id2label, id, json_string(label));
         failed |= json_object_set_new(label2id, label, json_integer(i));
     }
@@ -468,7 +469,7 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
                                "bos_token_id", token(config->bos_token), "eos_token_id", eos_json(config));
     int failed = !json || !common || json_object_update(json, common);
     json_decref(common);
-    if (!failed && config_labeled(config)) failed = add_labels(json, config->labels);
+    if (!failed && config_labeled(config)) failed = hf_put_labels(json, config->labels, NULL);
     if (!failed && config_labeled(config) && config->problem != PROBLEM_AUTO)
         failed = json_object_set_new(json, "problem_type", json_string(problem_name(config->problem)));
     if (!failed) failed = add_weft_fields(json, config, &architecture);

@@ -11,7 +11,6 @@
 #include "base/fs.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_files.h"
-#include "checkpoint/hf_load.h"
 #include "checkpoint/hf_names.h"
 #include "checkpoint/hf_quantized.h"
 #include "checkpoint/hf_sparse.h"

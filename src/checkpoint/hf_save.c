@@ -207,20 +207,6 @@ static Status keep_fields(json_t *json, const char *assets_dir) {
     return OK;
 }
 
-static Status name_labels(json_t *json, const LabelSet *labels, int64_t count) {
-    if ((int64_t)labels->count != count) return OK;
-    json_t *id2label = json_object(), *label2id = json_object();
-    int failed = json_object_set_new(json, "id2label", id2label);
-    failed |= json_object_set_new(json, "label2id", label2id);
-    for (size_t i = 0; i < labels->count && !failed; i++) {
-        char id[24];
-        snprintf(id, sizeof id, "%zu", i);
-        failed |= json_object_set_new(id2label, id, json_string(labels->name[i]));
-        failed |= json_object_set_new(label2id, labels->name[i], json_integer((json_int_t)i));
-    }
-    return failed ? FAILED("config.json: out of memory") : OK;
-}
-
 static const char *torch_name(DType dtype) {
     return dtype == DT_BF16  ? "bfloat16"
            : dtype == DT_F16 ? "float16"
@@ -234,10 +220,11 @@ static Status write_config(const char *dir, const ModelConfig *config, const Sav
     written.sparse = options->sparse;
     TRY(hf_config_json(&written, &json));
     if (options->assets_dir) TRY(keep_fields(json, options->assets_dir));
-    if (options->labels && config_labeled(config)) TRY(name_labels(json, options->labels, config->labels));
     /* "dtype" since transformers 4.56, "torch_dtype" before. */
     int failed = json_object_set_new(json, "dtype", json_string(torch_name(options->dtype)));
     failed |= json_object_set_new(json, "torch_dtype", json_string(torch_name(options->dtype)));
+    if (options->labels && config_labeled(config) && (int64_t)options->labels->count == config->labels)
+        failed |= hf_put_labels(json, config->labels, options->labels);
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, "config.json"));
     if (failed) return FAILED("%s: out of memory", path);

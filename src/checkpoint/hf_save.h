@@ -32,4 +32,7 @@ MUST_USE Status hf_manifest_list(const HfManifest *manifest, const char *dir, co
 MUST_USE Status hf_write_rest(const char *dir, const HfManifest *manifest, const ModelConfig *config,
                               const SaveOptions *options);
 
+/* Adds the names of labels to config.json, "LABEL_0" and so on without them; not 0: out of memory. */
+int hf_put_labels(json_t *json, int64_t count, const LabelSet *labels);
+
 #endif

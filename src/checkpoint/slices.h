@@ -11,6 +11,7 @@
 #include "checkpoint/hf_names.h"
 #include "checkpoint/root_disk.h"
 #include "checkpoint/safetensors.h"
+#include "model/model.h"
 
 /* Reads the slot's local elements from .. from + count - 1 into dst from the `parts` tensors that make up the
  * parameter; padding becomes 0. */
@@ -27,5 +28,13 @@ MUST_USE Status slice_receive(float *dst, const ParamSlot *slot, int64_t from, i
  * .. from + count - 1, at src, that belong to the tensor. */
 MUST_USE Status slice_write(const float *src, const ParamSlot *slot, int64_t from, int64_t count,
                             const HfTensor *tensor, SafeWriter *file, int64_t at, DType dtype);
+
+/* Reads the part of a parameter that a store contains (hf_load.c), from the `parts` tensors that make up the
+ * parameter (wanted[i] describes tensor[i]; shapes are checked by the caller). Does nothing if the store has
+ * no part of the parameter. `disk`: only rank 0 has the tensors' data, and the call is collective; else NULL.
+ */
+MUST_USE Status store_read_slot(Store *store, ParamRef ref, const HfTensor *wanted,
+                                const SafeTensor *const *tensor, int parts, const RootDisk *disk,
+                                Stream *stream);
 
 #endif

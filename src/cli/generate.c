@@ -15,7 +15,6 @@
 #include "cli/generate_result.h"
 #include "cli/generate_writing.h"
 #include "cli/train_options.h"
-#include "infer/bias.h"
 #include "infer/prompt.h"
 
 static const char *const early_choices[] = {"false", "true", "never", NULL};

@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
-#include "compress/quantize_evaluate.h"
+#include "compress/quantize.h"
 
 static const char *const bits_choices[] = {"8", "4", NULL};
 static const char *const activations_choices[] = {"dynamic", "static", NULL};

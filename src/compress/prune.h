@@ -7,7 +7,7 @@
  *   prune.c        weights
  *   prune_score.c  importance of neurons, heads and rows
  *   prune_rows.c   removing neurons and heads, zeroing rows
- *   gradients.c    gradients for scores
+ *   prune_model.c  a checkpoint, with gradients for scores
  */
 #ifndef WEFT_COMPRESS_PRUNE_H
 #define WEFT_COMPRESS_PRUNE_H

@@ -1,12 +1,12 @@
 /* Each matrix becomes int8 with one scale per output, chosen so that its largest weight maps to 127 (int4
- * has a scale per output and a step per group of inputs, see int4.h). Activations are quantized to int8 at
- * run time, one row at a time, so that the largest maps to 127. An outlier channel that is always much
- * larger than the others would leave the others with few of the 127 levels. Balancing (as in SmoothQuant)
- * scales such inputs down and their weights up by the same factor, which leaves the GEMM unchanged: with a
- * the largest magnitude of an input and w that of its weights, the input is divided by sqrt(a / w), so that
- * quantization error is spread evenly over both. Input magnitudes come from calibration (calibrate.h):
- * running the model on data or, without data, letting it generate text. BERT cannot generate, so without
- * data its inputs are not balanced.
+ * has a scale per output and a step per group of inputs, see int4_quantize). Activations are quantized to
+ * int8 at run time, one row at a time, so that the largest maps to 127. An outlier channel that is always
+ * much larger than the others would leave the others with few of the 127 levels. Balancing (as in
+ * SmoothQuant) scales such inputs down and their weights up by the same factor, which leaves the GEMM
+ * unchanged: with a the largest magnitude of an input and w that of its weights, the input is divided by
+ * sqrt(a / w), so that quantization error is spread evenly over both. Input magnitudes come from calibration
+ * (calibrate.h): running the model on data or, without data, letting it generate text. BERT cannot generate,
+ * so without data its inputs are not balanced.
  *
  * With static activation scales, the largest balanced input seen in calibration replaces each row's maximum;
  * larger inputs are clipped.
@@ -21,7 +21,7 @@
 #include "base/progress.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksums.h"
-#include "compress/int4.h"
+#include "kernels/int4_round.h"
 
 typedef struct Quantizer {
     ModelDir source;
@@ -113,6 +113,39 @@ static void balance(float *factor, const float *inputs, const float *w, int64_t 
         double ratio = sqrt(weight / input);
         factor[k] = ratio > 0 && isfinite(ratio) ? (float)ratio : 1;
     }
+}
+
+static int64_t group_size(int64_t cols, int64_t first) {
+    return cols - first < INT4_GROUP ? cols - first : INT4_GROUP;
+}
+
+/* Quantizes the weights w (cols) of one output into the form that int4_pack accepts: bytes ((cols+1)/2, two
+ * weights per byte, the even column in the low half), step (one integer per group of INT4_GROUP columns) and
+ * a scale; int4_round.h chooses the steps. A weight is int4 * step * scale. The weights must be finite. */
+static void int4_quantize(const float *w, int64_t cols, uint8_t *bytes, int8_t *step, float *ret_scale) {
+    float largest = 0;
+    for (int64_t k = 0; k < cols; k++)
+        if (fabsf(w[k]) > largest) largest = fabsf(w[k]);
+    float scale = int4_scale(largest);
+    memset(bytes, 0, ((size_t)cols + 1) / 2);
+    *ret_scale = scale;
+    for (int64_t first = 0; first < cols; first += INT4_GROUP) {
+        float group[INT4_GROUP] = {0};
+        int64_t count = group_size(cols, first);
+        memcpy(group, w + first, (size_t)count * sizeof *group);
+        int chosen = int4_step(group, scale);
+        step[first / INT4_GROUP] = (int8_t)chosen;
+        for (int64_t k = first; k < first + count; k++) {
+            int nibble = (int)int4_clamp(rintf(w[k] * int4_inverse_step(chosen, scale))) & 15;
+            bytes[k / 2] = (uint8_t)(bytes[k / 2] | nibble << (k % 2 ? 4 : 0));
+        }
+    }
+}
+
+/* The dequantized weight of column `col`. */
+static float int4_dequantize(const uint8_t *bytes, const int8_t *step, float scale, int64_t col) {
+    int nibble = bytes[col / 2] >> (col % 2 ? 4 : 0) & 15;
+    return (float)(((nibble ^ 8) - 8) * step[col / INT4_GROUP]) * scale;
 }
 
 /* Quantizes one output's weights to int4; `scaled` is workspace for a row. */

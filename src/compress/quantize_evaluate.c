@@ -1,6 +1,6 @@
 /* Both models read the same sequences, batch size by batch size, one model after the other, so that a change
  * in the machine's load affects both. Texts are greedy, so that they differ only by quantization. */
-#include "compress/quantize_evaluate.h"
+#include "compress/quantize.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Parsing logit biases. */
-#include "infer/bias.h"
+#include "infer/logits.h"
 
 #include <errno.h>
 #include <math.h>

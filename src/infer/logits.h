@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tokenizer/tokenizer.h"
 
 /* Added to a token's logit; -INFINITY excludes the token. */
 typedef struct TokenBias {
@@ -46,5 +47,11 @@ typedef struct TokenScore {
 /* Writes `token` and then the `top` likeliest tokens of logits (V) to ret_scores; ties go to the lowest id.
  */
 void token_scores(const float *logits, int64_t vocab, int32_t token, int64_t top, TokenScore *ret_scores);
+
+/* Logit biases from command-line text: parses "TOKEN:VALUE" entries. TOKEN is an id, or text that is one
+ * token, or a token as spelled in the vocabulary; digits are an id. VALUE is a number or -inf. tokenizer may
+ * be NULL, for ids only. The caller frees *ret_biases, which has `count` entries. */
+MUST_USE Status token_biases_parse(const char *const *texts, int count, const Tokenizer *tokenizer,
+                                   int64_t vocab, TokenBias **ret_biases);
 
 #endif

@@ -95,31 +95,11 @@ static const Figure figures[] = {
 
 enum { FIGURES = sizeof figures / sizeof *figures, PATH_SIZE = 128 };
 
-/* Keys that are not figures. */
+/* Keys that are neither figures nor sections. */
 static const struct {
     const char *section, *key;
-} other_keys[] = {{"", "name"},
-                  {"", "title"},
-                  {"", "device"},
-                  {"", "links"},
-                  {"device", "kind"},
-                  {"device", "name"},
-                  {"device", "peak_flops"},
-                  {"device", "product_share"},
-                  {"device", "attention_share"},
-                  {"device", "kernels"},
-                  {"", "software"},
-                  {"software", "title"},
-                  {"software", "causal"},
-                  {"software", "bidirectional"},
-                  {"software.causal", "forward"},
-                  {"software.causal", "backward"},
-                  {"software.bidirectional", "forward"},
-                  {"software.bidirectional", "backward"},
-                  {"software", "held"},
-                  {"links", "within"},
-                  {"links", "between"},
-                  {"links", "host"}};
+} other_keys[] = {{"", "name"},       {"", "title"},         {"device", "kind"},
+                  {"device", "name"}, {"device", "kernels"}, {"software", "title"}};
 
 static const char *const sections[] = {"",
                                        "device",
@@ -177,6 +157,13 @@ static Status check_keys(const json_t *object, const char *from, const char *sec
             if (strcmp(other_keys[i].section, section)) continue;
             known |= !strcmp(other_keys[i].key, key);
             suggest_offer(&near, other_keys[i].key);
+        }
+        for (int i = 1; i < SECTIONS; i++) {
+            const char *dot = strrchr(sections[i], '.'), *name = dot ? dot + 1 : sections[i];
+            size_t size = dot ? (size_t)(dot - sections[i]) : 0;
+            if (strlen(section) != size || strncmp(sections[i], section, size)) continue;
+            known |= !strcmp(name, key);
+            suggest_offer(&near, name);
         }
         char path[PATH_SIZE];
         if (!known)

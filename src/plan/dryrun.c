@@ -5,6 +5,7 @@
 
 #include "checkpoint/ckpt_save.h"
 #include "checkpoint/snapshot.h"
+#include "train/job.h"
 #include "train/noise.h"
 
 /* The first step includes one-time work; the second is typical, so communication is counted there. */
@@ -55,14 +56,7 @@ static void count_params(const Runner *runner, DryRunRank *result) {
 /* The largest snapshot of any rank that saves (checkpoint/snapshot.h). */
 static Status measure_snapshot(const Runner *runner, size_t *ret_bytes) {
     const Shards *shards = runner->shards;
-    const WorkerState workers = {
-        .params = runner->params, .outer_momentum = runner->outer_momentum, .outer_grad = runner->outer_grad};
-    const ReplicaState replicas = {.residual = runner->residual};
-    const CheckpointState state = {.params = runner->outer ? runner->outer : runner->params,
-                                   .state = (const Store *const *)runner->state,
-                                   .optim = &runner->spec.optim,
-                                   .workers = runner->outer ? &workers : NULL,
-                                   .replicas = runner->residual ? &replicas : NULL};
+    const CheckpointState state = runner_checkpoint(runner);
     const Store *store[SAVE_STORES];
     SaveOwner owner[SAVE_STORES];
     int stores = ckpt_stores(&state, store, owner), ranks = shards->spec.data.shard->size;

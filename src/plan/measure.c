@@ -12,7 +12,6 @@
 #include "base/setting.h"
 #include "device/registry.h"
 #include "plan/links.h"
-#include "plan/measure_models.h"
 
 enum { SMALL_REPEATS = 200, LARGE_REPEATS = 7 };
 

@@ -23,4 +23,15 @@ typedef struct MeasureSpec {
 /* Collective. Every rank gets the description that rank 0 measured. */
 MUST_USE Status measure_cluster(const MeasureSpec *spec, json_t **ret_json);
 
+/* Kernels in training steps of small models; measure_models.c. */
+typedef struct MeasuredModels {
+    KernelCurves kernels[RATE_COUNT];
+    double peak[RATE_COUNT];   /* FLOP/s; 0: not measured */
+    double launch_s, kernel_s; /* as in Cluster */
+} MeasuredModels;
+
+/* Collective. `memory` is the measured memory bandwidth in bytes/s. */
+MUST_USE Status measure_models(const MeasureSpec *spec, Device *device, double memory,
+                               MeasuredModels *models);
+
 #endif

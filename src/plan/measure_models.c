@@ -1,7 +1,7 @@
 /* Runs a few training steps of each model with and without timing every kernel call, with dropout and
  * without. The timed calls become points of the kernel curves; the difference from the plain steps is the gap
  * between kernels. */
-#include "plan/measure_models.h"
+#include "plan/measure.h"
 
 #include <math.h>
 #include <string.h>

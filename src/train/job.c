@@ -401,6 +401,25 @@ Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     return MOVE(ret_job, job);
 }
 
+CheckpointState runner_checkpoint(const Runner *runner) {
+    const Mesh *mesh = runner->mesh;
+    CheckpointState state = {.params = runner->outer ? runner->outer : runner->params,
+                             .state = runner->state,
+                             .optim = &runner->spec.optim,
+                             .mesh = runner->spec.mesh};
+    if (runner->outer)
+        state.workers = (WorkerState){.count = mesh->replica->size,
+                                      .index = mesh->replica->rank,
+                                      .params = runner->params,
+                                      .outer_momentum = runner->outer_momentum,
+                                      .outer_grad = runner->outer_grad};
+    if (runner->residual)
+        state.replicas = (ReplicaState){.count = mesh->shard->size * mesh->replica->size,
+                                        .index = mesh_number(mesh, AXES_COPIES, mesh->rank),
+                                        .residual = runner->residual};
+    return state;
+}
+
 Status job_start(Job *job, LoadReport *ret_report) {
     LoadReport report = {0};
     if (job->model_dir) { /* check shapes first: a wrong config must not allocate */

@@ -1,4 +1,4 @@
-#include "train/machine.h"
+#include "train/trainer.h"
 
 #include <string.h>
 #include <time.h>

@@ -1,5 +1,5 @@
 /* Each rank numbers the model's parameters alike and scans what it holds; the ranks agree on the first. */
-#include "train/nonfinite.h"
+#include "train/trainer.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* Both checks name the setting that differs and both ways out: to drop it, or to start another run. */
-#include "train/resume_check.h"
+#include "train/trainer.h"
 
 #include <math.h>
 #include <string.h>

@@ -260,9 +260,6 @@ bool runner_overflowed(const Runner *runner, const StepResult *result);
  * NULL. Collective; all replicas must have the same number of batches. */
 MUST_USE Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double sums[LOSS_COUNT],
                             int64_t counts[LOSS_COUNT], int64_t hits[LOSS_COUNT]);
-/* Forward through the last layer, without dropout. *ret_hidden is its output (B,T,C), valid until the next
- * call. Needs tp = 1 and pp = 1. */
-MUST_USE Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden);
 /* A head's logits, in host memory `out` on all ranks of a replica: one row per position, or per sequence for
  * the next-sentence and classification heads. Heads over the vocabulary need tp = 1. Collective. */
 MUST_USE Status runner_logits(Runner *runner, const HostBatch *batch, HeadId head, float *out);

@@ -28,24 +28,6 @@ Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double 
     return OK;
 }
 
-Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden) {
-    HostBatch *const batches[] = {(HostBatch *)batch};
-    TRY(runner_check_sizes(runner, batches, 1));
-    if (runner->mesh->extent[AXIS_PP] > 1 || runner->mesh->extent[AXIS_TP] > 1)
-        return FAILED("internal: hidden states need one stage and one tensor rank");
-    TRY(overlap_settle(runner));
-    Round round = {.micros = batches, .count = 1};
-    Chunk *chunk = &runner->chunk[0];
-    MicroBuffers *buffer_set;
-    TRY(micro_buffers_open(runner, 0, 0, &buffer_set));
-    buffer_set->used = false;
-    TRY(host_batch_upload(batch, runner->stream, buffer_set->ids, 0, &buffer_set->data));
-    TRY(runner_forward(runner, &round, chunk, buffer_set, chunk->count - 1));
-    *ret_hidden = runner_output(runner, chunk, buffer_set, runner_shape(runner, batch->B, batch->T, false),
-                                chunk->count - 2);
-    return OK;
-}
-
 /* The rows that a head reads: all, or the first of each sequence (copied to *ret_buffer). */
 static Status output_rows(Runner *runner, Shape shape, Tensor rows, HeadId head, Buffer *ret_buffer,
                           Tensor *ret_rows) {

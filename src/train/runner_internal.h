@@ -54,8 +54,7 @@ StageMessage *message_find(Runner *runner, MessageKind kind, int chunk, int micr
 
 /* What forward and backward run on. Outside training, overlap.on is false. */
 Exec *runner_exec(Runner *runner);
-/* Whether this runner may use two streams, and whether it may record steps. */
-bool runner_may_overlap(const Runner *runner);
+/* Whether this runner may record steps. */
 bool runner_may_record(const Runner *runner);
 /* Whether units are updated, and added to the norm, one after the other, beside other work. */
 bool runner_updates_by_unit(const Runner *runner);

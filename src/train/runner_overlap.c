@@ -31,7 +31,8 @@ static bool trains_alone(const Runner *runner) {
     return spec->train && runner->mesh->size == 1 && spec->offload == OFFLOAD_NONE;
 }
 
-bool runner_may_overlap(const Runner *runner) {
+/* Whether this runner may use two streams. */
+static bool may_overlap(const Runner *runner) {
     return trains_alone(runner) && device_overlaps(runner->device);
 }
 
@@ -51,7 +52,7 @@ static bool is_small(const RunnerSpec *spec) {
 }
 
 bool runner_may_record(const Runner *runner) {
-    return runner_may_overlap(runner) && is_small(&runner->spec);
+    return may_overlap(runner) && is_small(&runner->spec);
 }
 
 /* Memory for weight gradients beside backward. */
@@ -78,7 +79,7 @@ static Status alloc_operands(Runner *runner) {
 }
 
 Status overlap_init(Runner *runner) {
-    if (!runner_may_overlap(runner)) return OK;
+    if (!may_overlap(runner)) return OK;
     TRY(alloc_operands(runner));
     if (device_is_dryrun(runner->device)) return OK;
     TRY(stream_new_urgent(&runner->overlap.chain, runner->device));

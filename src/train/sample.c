@@ -2,7 +2,7 @@
  * whole text so far: the runner, unlike infer/, has no KV cache, but it has the weights, whatever the layout.
  * Draws come from the counter-based generator, so no random state changes. The first rank's choice is
  * broadcast, so that all ranks run the same passes. */
-#include "train/sample.h"
+#include "train/trainer.h"
 
 #include <math.h>
 #include <string.h>

@@ -12,14 +12,10 @@
 
 #include "base/format.h"
 #include "base/fs.h"
-#include "data/released.h"
 #include "model/head.h"
-#include "train/announce.h"
 #include "train/history.h"
-#include "train/machine.h"
 #include "train/replicas.h"
 #include "train/run_summary.h"
-#include "train/sample.h"
 
 static void trainer_done(Trainer *t) {
     pace_done(&t->pace);
@@ -458,55 +454,6 @@ static void announce_costs(Trainer *t) {
                       (long long)first, PLURAL(first), (long long)usual);
 }
 
-static void announce(Trainer *t, const LoadReport *report) {
-    const ModelConfig *c = &t->job->model->config;
-    char params[FORMAT_SIZE];
-    const ModelSettings *sizes = &t->config->model;
-    bool fresh = !t->job->model_dir && !t->resumable, released = fresh && !sizes->layers && !sizes->hidden;
-    const FetchSet *set = released ? released_set(sizes->name) : NULL;
-    if (t->config->report.note && *t->config->report.note)
-        progress_line(t->progress, "%s", t->config->report.note);
-    progress_line(
-        t->progress,
-        "model: %s, %lld layer%s, hidden size %lld, %lld head%s, vocabulary %lld, %s parameters%s; task %s",
-        t->config->model.name, (long long)c->layers, PLURAL(c->layers), (long long)c->hidden,
-        (long long)c->heads, PLURAL(c->heads), (long long)c->vocab,
-        format_count(params, (double)model_params(t->job->model)), fresh ? ", initialized at random" : "",
-        task_names[t->job->task]);
-    if (model_trained(t->job->model) < model_params(t->job->model))
-        progress_line(t->progress, "%s parameters are trained, the others frozen",
-                      format_count(params, (double)model_trained(t->job->model)));
-    if (set)
-        progress_line(t->progress, "for the released weights of %s: weft fetch %s, then {model} @%s",
-                      t->config->model.name, set->name, set->name);
-    progress_line(
-        t->progress,
-        "data: %lld tokens, %lld sample%s of %lld tokens per epoch; training %lld step%s at batch size %lld",
-        (long long)dataset_tokens(t->data), (long long)dataset_count(t->data), PLURAL(dataset_count(t->data)),
-        (long long)t->job->seq, (long long)t->lr.steps, PLURAL(t->lr.steps),
-        (long long)t->config->training.batch);
-    if (config_labeled(c))
-        progress_line(t->progress, "labels: %lld; problem type %s", (long long)c->labels,
-                      problem_name(config_problem(c)));
-    char text[TOKENIZER_ID_TEXT];
-    if (t->job->tokens_known)
-        progress_line(t->progress,
-                      t->job->tokenizer || t->job->bytes
-                          ? "tokenizer: %s (%s)"
-                          : "tokenizer: %s (%s); add {tokenizer} to store its files in checkpoints",
-                      t->job->tokenizer_name, tokenizer_id_text(&t->job->tokens, text));
-    job_report(t->job, report, t->progress);
-    announce_optimizer(t->job, t->progress);
-    if (t->config->training.warmup > t->lr.warmup)
-        progress_line(t->progress,
-                      "warning: the warm-up of %lld steps (%s) is longer than the run; it takes all %lld "
-                      "step%s instead",
-                      (long long)t->config->training.warmup, t->config->training.warmup_file,
-                      (long long)t->lr.steps, PLURAL(t->lr.steps));
-    if (!t->config->ckpt.out)
-        progress_line(t->progress, "no {out} directory: the trained weights will not be saved");
-}
-
 /* A resumed run that is stopped before it has loaded its checkpoint loses nothing. */
 static void note_checkpoint(Trainer *t) {
     const CheckpointSettings *c = &t->config->ckpt;
@@ -544,9 +491,8 @@ static Status prepare(Trainer *t) {
     TRY(job_start(t->job, &report));
     if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
     TRY(shards_outer_reset(t->job->runner->shards));
-    trainer_find_workers(t);
     TRY(trainer_describe(t));
-    announce(t, &report);
+    trainer_announce(t, &report);
     TRY(trainer_resume(t));
     return replicas_check(t->job->runner);
 }

@@ -14,7 +14,6 @@
 #include "comm/watchdog.h"
 #include "device/host_memory.h"
 #include "model/head.h"
-#include "train/resume_check.h"
 #include "train/run_summary.h"
 #include "train/trainer.h"
 
@@ -104,37 +103,17 @@ static Status describe_progress(Trainer *t, json_t **ret_progress) {
 
 /* ---- saving ---- */
 
-/* With workers, the weights of a checkpoint are the synchronized ones. */
 static CheckpointState state_of(const Trainer *t, const json_t *progress) {
-    Runner *runner = t->job->runner;
-    return (CheckpointState){.params = runner->outer ? runner->outer : runner->params,
-                             .state = (const Store *const *)runner->state,
-                             .optim = &runner->spec.optim,
-                             .workers = t->workers.count ? &t->workers : NULL,
-                             .replicas = t->replicas.count ? &t->replicas : NULL,
-                             .progress = progress,
-                             .assets_dir = t->job->model_dir,
-                             .tokenizer_dir = t->job->tokenizer_dir,
-                             .bytes = t->job->bytes,
-                             .labels = &t->job->labels,
-                             .best = t->val_state.best_step,
-                             .mesh = t->config->run.mesh,
-                             .disk = t->job->disk};
-}
-
-void trainer_find_workers(Trainer *t) {
-    Runner *runner = t->job->runner;
-    if (runner->residual)
-        t->replicas = (ReplicaState){.count = runner->mesh->shard->size * runner->mesh->replica->size,
-                                     .index = mesh_number(runner->mesh, AXES_COPIES, runner->mesh->rank),
-                                     .residual = runner->residual};
-    if (!runner->outer) return;
-    t->workers = (WorkerState){.count = runner->mesh->replica->size,
-                               .index = runner->mesh->replica->rank,
-                               .params = runner->params,
-                               .outer_momentum = runner->outer_momentum,
-                               .outer_grad = runner->outer_grad,
-                               .pending = t->exchanged};
+    CheckpointState state = runner_checkpoint(t->job->runner);
+    state.workers.pending = t->exchanged;
+    state.disk = t->job->disk;
+    state.progress = progress;
+    state.assets_dir = t->job->model_dir;
+    state.tokenizer_dir = t->job->tokenizer_dir;
+    state.bytes = t->job->bytes;
+    state.labels = &t->job->labels;
+    state.best = t->val_state.best_step;
+    return state;
 }
 
 /* Notes which units are being exchanged. */
@@ -142,11 +121,10 @@ static Status note_exchange(Trainer *t) {
     const Shards *shards = t->job->runner->shards;
     int64_t due;
     int fragment = shards_outer_pending(shards, &due);
-    if (!t->workers.count) return OK;
+    if (!t->job->runner->outer) return OK;
     if (!t->exchanged) TRY(mem_new((size_t)shards->count, sizeof *t->exchanged, &t->exchanged));
     for (int i = 0; i < shards->count; i++)
         t->exchanged[i] = fragment >= 0 && shard_outer_in(shards, i, fragment);
-    t->workers.pending = t->exchanged;
     return OK;
 }
 
@@ -332,15 +310,15 @@ Status trainer_prepare_saves(Trainer *t) {
 /* Weights and the optimizer's state; tied parameters are saved once. Workers have their own parameters and
  * state, and there is an outer momentum. */
 static double checkpoint_bytes(const Trainer *t) {
-    const OptimSpec *optim = &t->job->runner->spec.optim;
-    int workers = t->workers.count;
+    const CheckpointState state = state_of(t, NULL);
+    int workers = state.workers.count;
     double bytes = 0;
     for (ModelParam param = {0}; model_param_next(t->job->model, &param);) {
         int copies = 1;
-        for (int k = 0; k < optim_states(optim); k++)
-            copies += optim_state_name(optim, param.desc, k) != NULL;
+        for (int k = 0; k < optim_states(state.optim); k++)
+            copies += optim_state_name(state.optim, param.desc, k) != NULL;
         if (workers) copies = workers * copies + 2;
-        copies += t->replicas.count;
+        copies += state.replicas.count;
         if (param.desc->frozen) copies = 1;
         bytes += (double)sizeof(float) * copies * (double)param_count(param.desc);
     }
@@ -430,8 +408,7 @@ static Status resume_exchange(const Trainer *t, const char *dir, const json_t *s
     return OK;
 }
 
-static void note_workers(const Trainer *t, int64_t saved) {
-    int64_t now = t->workers.count;
+static void note_workers(const Trainer *t, int64_t saved, int64_t now) {
     if (now == saved || (!saved && !now)) return;
     if (!saved)
         progress_line(t->progress, "the checkpoint has no workers; all %lld start from its state",
@@ -449,9 +426,8 @@ static void note_workers(const Trainer *t, int64_t saved) {
             (long long)saved, (long long)now, (long long)saved);
 }
 
-static void note_residuals(const Trainer *t, int64_t saved) {
-    if (t->replicas.count == saved) return;
-    if (saved)
+static void note_residuals(const Trainer *t, int64_t saved, int64_t now) {
+    if (saved && saved != now)
         progress_line(
             t->progress,
             "the checkpoint's rounding errors of {grad-dtype} int8 belong to %lld replicas and are dropped",
@@ -465,18 +441,17 @@ static Status load(Trainer *t, const char *dir, json_t **ret_progress) {
     Runner *runner = t->job->runner;
     RootDisk *disk = t->job->disk;
     SavedCounts saved;
+    CheckpointState state = state_of(t, NULL);
     if (disk) TRY(mirror_init(&mirror, disk, dir));
     if (disk && !mirror.path) return FAILED("%s: no such directory", dir);
     TRY(check_run(t, disk ? mirror.path : dir));
     TRY(runner_settle(runner));
     TRY(shards_outer_reset(runner->shards));
     if (runner->residual) TRY(store_zero(runner->residual, runner->stream));
-    TRY(ckpt_load_all(disk ? mirror.path : dir, disk, runner->outer ? runner->outer : runner->params,
-                      runner->state, &runner->spec.optim, t->workers.count ? &t->workers : NULL,
-                      t->replicas.count ? &t->replicas : NULL, runner->stream, &saved, &progress));
+    TRY(ckpt_load(disk ? mirror.path : dir, &state, runner->stream, &saved, &progress));
     TRY(runner_publish(runner));
-    note_workers(t, saved.workers);
-    note_residuals(t, saved.replicas);
+    note_workers(t, saved.workers, state.workers.count);
+    note_residuals(t, saved.replicas, state.replicas.count);
     TRY(resume_exchange(t, dir, json_object_get(progress, "sync")));
     int64_t tokens = 0;
     TRY(json_get_int(progress, dir, "step", 1, INT64_MAX, &t->step));

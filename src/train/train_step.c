@@ -5,7 +5,6 @@
 #include "base/format.h"
 #include "comm/watchdog.h"
 #include "model/head.h"
-#include "train/nonfinite.h"
 #include "train/trainer.h"
 
 static const TraceName step_span = {

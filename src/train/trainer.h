@@ -45,9 +45,7 @@ typedef struct Trainer {
     Background *background; /* saves while training continues; NULL: saves in the foreground */
     bool save_retried;      /* its pending save has failed once */
     Validation before_save; /* val_state before it */
-    WorkerState workers;    /* what is saved of them; count 0: there are none */
-    ReplicaState replicas;  /* what is saved of their gradients; count 0: nothing */
-    bool *exchanged;        /* per unit: whether it is being exchanged, for `workers` */
+    bool *exchanged;        /* per unit: whether workers are exchanging it, as saved; NULL: without workers */
     bool resumable;         /* the run has a checkpoint to resume from */
     bool stopped;           /* by a signal ... */
     bool abandoned;         /* ... in the middle of a step or evaluation */
@@ -68,8 +66,6 @@ MUST_USE Status trainer_step(Trainer *t, bool *ret_stop);
 /* After a validation or a save that may have found NaN or Inf: rolls back, or explains the failure. */
 MUST_USE Status trainer_recover(Trainer *t, Status status);
 
-/* Sets t->workers and t->replicas. */
-void trainer_find_workers(Trainer *t);
 /* Collects the settings that a resumed run may not change. */
 MUST_USE Status trainer_describe(Trainer *t);
 /* Refuses a disk without space for a checkpoint, and warns if it has none for a second. Collective. */
@@ -95,5 +91,42 @@ MUST_USE Status trainer_resume(Trainer *t);
 MUST_USE Status trainer_roll_back(Trainer *t, int64_t step, const char *text);
 /* The error of a run that ends because step `step` diverged. Completes a pending save. Collective. */
 MUST_USE Status trainer_diverged(Trainer *t, int64_t step, const char *text);
+
+/* ---- parts in files of their own ---- */
+
+/* Start lines of a run: the model, its data, its optimizer and what these lead to. */
+void trainer_announce(const Trainer *t, const LoadReport *report);
+
+/* What a run ran on, for its summary: CPU, memory, GPUs and libraries of this host, the names of all hosts,
+ * weft's version and the time of day; NULL if out of memory. The hosts of a run are assumed to be alike. */
+json_t *machine_json(const Job *job);
+
+/* A short sample of text from the model in training. Refuses models and layouts that cannot generate here:
+ * BERT, tensor parallelism, data without a known tokenizer. */
+MUST_USE Status sample_check(Job *job);
+/* Continues the first tokens of `data`. The text is the same in every layout up to rounding, and depends on
+ * the weights, the seed and the step only. *ret_prompt and *ret_text are valid UTF-8 and owned by the caller.
+ * Collective; changes nothing that training uses. */
+MUST_USE Status sample_make(const Job *job, const Dataset *data, int64_t step, char **ret_prompt,
+                            char **ret_text);
+
+/* Finds where NaN or Inf first appeared, once training has diverged: searches the weights in the order of
+ * forward, then the gradients in the order of backward, and names the first that is not finite: "weight
+ * layer.0.attn.qkv.weight contains NaN". The text is empty if all are finite. Collective; all ranks get the
+ * same text. */
+enum { NONFINITE_TEXT = 64 + PARAM_NAME };
+MUST_USE Status nonfinite_find(Runner *runner, char text[NONFINITE_TEXT], bool *ret_in_weights);
+
+/* What a resumed run may not change: the model, the data, and settings that decide about its samples.
+ * Compares the model's size with that of the run's checkpoint, before its tensors are compared. */
+MUST_USE Status resume_check_model(const Settings *settings, const ModelConfig *now, const ModelConfig *was);
+/* Compares what trainer_describe collects with what the checkpoint `dir` of the run `run` has recorded. */
+MUST_USE Status resume_check_settings(const char *run, const char *dir, json_t *now, const json_t *was);
+/* A schedule as a checkpoint stores it. */
+MUST_USE Status lr_save(const LrSchedule *schedule, json_t **ret_json);
+/* Compares the schedule with the one stored in the checkpoint of `step`. *ret_text, which the caller frees,
+ * says what the learning rate was, what it will be and which options changed; NULL if none did, or if the
+ * checkpoint stores no schedule. */
+MUST_USE Status lr_change_text(const LrSchedule *now, const json_t *saved, int64_t step, char **ret_text);
 
 #endif

@@ -8,7 +8,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "base/progress.h"
-#include "checkpoint/checkpoint.h"
+#include "train/job.h"
 #include "verify/internal.h"
 
 enum { HALF = RECORD_STEPS / 2, MOVES = 16 };
@@ -72,12 +72,9 @@ static Status save(Verify *v, const TrialSpec *spec, const Place *place, uint32_
         TRY(trial_step(&trial, step, NULL, NULL, &result));
     }
     TRY(weights_crc(&trial, v->spec->host, verify_record(v, spec)->numel, ret_crc));
-    CheckpointState state = {.params = runner->params,
-                             .state = (const Store *const *)runner->state,
-                             .optim = &runner->spec.optim,
-                             .progress = progress,
-                             .mesh = mesh,
-                             .disk = place->disk};
+    CheckpointState state = runner_checkpoint(runner);
+    state.progress = progress;
+    state.disk = place->disk;
     return ckpt_save(place->dir ? place->dir : "", HALF, &state, runner->stream, 1);
 }
 
@@ -88,8 +85,9 @@ static Status load(const Place *place, Runner *runner, Group *host) {
     if (place->disk) TRY(mirror_init(&mirror, place->disk, dir ? dir : ""));
     const char *from = place->disk ? mirror.path : dir;
     if (!from) return FAILED("%s: the checkpoint is not there", place->dir ? place->dir : "rank 0");
-    TRY(ckpt_load(from, place->disk, runner->params, runner->state, &runner->spec.optim, runner->stream,
-                  NULL));
+    CheckpointState state = runner_checkpoint(runner);
+    state.disk = place->disk;
+    TRY(ckpt_load(from, &state, runner->stream, NULL, NULL));
     return runner_publish(runner);
 }
 

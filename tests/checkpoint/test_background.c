@@ -85,7 +85,7 @@ static Stores stores_of(const Fixture *fixture, const Family *family, uint64_t s
 
 static CheckpointState state_of(const Stores *stores, const json_t *progress) {
     return (CheckpointState){.params = stores->store[0],
-                             .state = (const Store *const *)&stores->store[1],
+                             .state = &stores->store[1],
                              .optim = &stores->optim,
                              .progress = progress};
 }
@@ -144,8 +144,8 @@ static int64_t load_newest(const Fixture *fixture, const char *run, Stores *stor
     assert_ok(ckpt_latest(run, &dir));
     if (!dir) return 0;
     assert_ok(checksums_verify(dir, VERIFY_ALL, NULL, NULL));
-    assert_ok(ckpt_load(dir, NULL, stores->store[0], &stores->store[1], &stores->optim, fixture->stream,
-                        &progress));
+    CheckpointState state = state_of(stores, NULL);
+    assert_ok(ckpt_load(dir, &state, fixture->stream, NULL, &progress));
     return json_integer_value(json_object_get(progress, "step"));
 }
 

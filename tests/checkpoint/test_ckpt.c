@@ -40,12 +40,19 @@ static bool stores_same(const Stores *a, const Stores *b) {
            store_same(a->state[1], b->state[1]);
 }
 
+static CheckpointState state_of(const Stores *stores) {
+    return (CheckpointState){.params = stores->params, .state = stores->state, .optim = &stores->optim};
+}
+
+static Status load(const Fixture *fixture, const char *dir, const Stores *stores, json_t **ret_progress) {
+    CheckpointState state = state_of(stores);
+    return ckpt_load(dir, &state, fixture->stream, NULL, ret_progress);
+}
+
 static Status save(const Fixture *fixture, const char *run, int64_t step, const Stores *stores, int keep) {
     CLEANUP(json_decrefp) json_t *progress = json_pack("{s:I, s:f}", "step", (json_int_t)step, "loss", 0.1);
-    CheckpointState state = {.params = stores->params,
-                             .state = (const Store *const *)stores->state,
-                             .optim = &stores->optim,
-                             .progress = progress};
+    CheckpointState state = state_of(stores);
+    state.progress = progress;
     return ckpt_save(run, step, &state, fixture->stream, keep);
 }
 
@@ -59,8 +66,7 @@ static int64_t load_newest(const Fixture *fixture, const char *run, Stores *stor
     assert_ok(ckpt_latest(run, &dir));
     if (!dir) return -1;
     CLEANUP(json_decrefp) json_t *progress = NULL;
-    assert_ok(
-        ckpt_load(dir, NULL, stores->params, stores->state, &stores->optim, fixture->stream, &progress));
+    assert_ok(load(fixture, dir, stores, &progress));
     return json_integer_value(json_object_get(progress, "step"));
 }
 
@@ -265,25 +271,23 @@ static void damage_is_named(void **state) {
     assert_ok(save(fixture, fixture->dir, 1, &stores, 1));
     const char *dir = path_of(fixture, "latest");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 9}");
-    assert_fails(ckpt_load(dir, NULL, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 1,
-                 "'format' is 9");
+    assert_fails(load(fixture, dir, &stores, NULL), 1, "'format' is 9");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1}");
-    assert_fails(ckpt_load(dir, NULL, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 1,
-                 "'progress' is missing");
+    assert_fails(load(fixture, dir, &stores, NULL), 1, "'progress' is missing");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1, \"optimizer\": \"other\"}");
-    assert_fails(ckpt_load(dir, NULL, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 2,
-                 "its optimizer is other, but this run's is adamw");
+    assert_fails(load(fixture, dir, &stores, NULL), 2, "its optimizer is other, but this run's is adamw");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1, \"progress\": {}}");
     put_file(path_of(fixture, "latest/optimizer.safetensors"), "damaged");
-    assert_fails(ckpt_load(dir, NULL, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 1,
+    assert_fails(load(fixture, dir, &stores, NULL), 1,
                  "optimizer.safetensors is only 7 bytes long, too short");
     ModelConfig config = stores.model->config;
     config.outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
     CLEANUP(model_freep) Model *model = NULL;
     assert_ok(model_new(&model, &config));
     CLEANUP(store_freep) Store *store = store_of(fixture, model, 1);
-    assert_fails(ckpt_load(dir, NULL, store, (Store *[]){store, store}, &stores.optim, fixture->stream, NULL),
-                 1, "unexpected tensor 'qa_outputs.bias'");
+    CheckpointState other = {.params = store, .state = (Store *[]){store, store}, .optim = &stores.optim};
+    assert_fails(ckpt_load(dir, &other, fixture->stream, NULL, NULL), 1,
+                 "unexpected tensor 'qa_outputs.bias'");
 }
 
 /* Flips one bit of a file, or flips it back. */

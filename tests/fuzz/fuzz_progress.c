@@ -35,7 +35,7 @@ static Status make_checkpoint(void) {
     TRY(store_new(&rig.store, rig.model, rig.device, MEM_PARAMS));
     TRY(store_init_params(rig.store, rig.stream, 1));
     CLEANUP(json_decrefp) json_t *progress = json_object();
-    const Store *const stores[OPTIM_STATES] = {rig.store, rig.store};
+    Store *const stores[OPTIM_STATES] = {rig.store, rig.store};
     OptimSpec optim = {0};
     CheckpointState state = {.params = rig.store, .state = stores, .optim = &optim, .progress = progress};
     TRY(ckpt_save(fuzz_dir_path(), 1, &state, rig.stream, 1));
@@ -69,8 +69,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     put_state(data, size);
     (void)fuzz_succeeded(checksums_verify(rig.dir, VERIFY_ALL, NULL, NULL));
     CLEANUP(json_decrefp) json_t *progress = NULL;
-    if (fuzz_succeeded(ckpt_load(rig.dir, NULL, rig.store, (Store *const[OPTIM_STATES]){rig.store, rig.store},
-                                 &(OptimSpec){0}, rig.stream, &progress)))
+    CheckpointState state = {.params = rig.store,
+                             .state = (Store *const[OPTIM_STATES]){rig.store, rig.store},
+                             .optim = &(OptimSpec){0}};
+    if (fuzz_succeeded(ckpt_load(rig.dir, &state, rig.stream, NULL, &progress)))
         fuzz_require(json_is_object(progress));
     else
         fuzz_require(!progress);

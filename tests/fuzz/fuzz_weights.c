@@ -4,8 +4,8 @@
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_files.h"
-#include "checkpoint/hf_load.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/slices.h"
 #include "header.h"
 
 enum { KINDS = 2 };

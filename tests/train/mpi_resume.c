@@ -298,11 +298,7 @@ static void test_one_cannot_write(void **state) {
     assert_ok(run_save(&run, world, dir));
     signal(SIGXFSZ, SIG_IGN);
     CLEANUP(json_decrefp) json_t *progress = json_object();
-    CheckpointState save = {.params = run.runner->params,
-                            .state = (const Store *const *)run.runner->state,
-                            .optim = &run.runner->spec.optim,
-                            .progress = progress,
-                            .mesh = run.mesh};
+    CheckpointState save = state_of(&run, NULL, progress);
     char about[64], found[512];
     CLEANUP(background_freep) Background *background = background_of(&run, NULL);
     for (int i = 0; i < 4; i++) {
@@ -345,7 +341,8 @@ static void load_from_root(Run *run, const RootDisk *disk, const char *dir) {
     assert_ok(ckpt_resume_dir(dir, 0, disk, run->mesh, &step, &damaged));
     assert_ok(mirror_init(&mirror, disk, step));
     assert_int_equal(disk->group->rank == 0, mirror.temporary == NULL);
-    assert_ok(ckpt_load(mirror.path, disk, r->params, r->state, &r->spec.optim, r->stream, NULL));
+    CheckpointState state = state_of(run, disk, NULL);
+    assert_ok(ckpt_load(mirror.path, &state, r->stream, NULL, NULL));
     assert_ok(runner_publish(r));
 }
 

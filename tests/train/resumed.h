@@ -13,7 +13,7 @@
 
 #include "base/fs.h"
 #include "checkpoint/background.h"
-#include "train/runner.h"
+#include "train/job.h"
 
 enum {
     SEQ = 8,
@@ -163,13 +163,10 @@ static inline void run_steps(Run *run, int from, int to) {
 
 /* What a checkpoint of the run has; `disk` may be NULL. */
 static inline CheckpointState state_of(const Run *run, const RootDisk *disk, json_t *progress) {
-    const Runner *r = run->runner;
-    return (CheckpointState){.params = r->params,
-                             .state = (const Store *const *)r->state,
-                             .optim = &r->spec.optim,
-                             .progress = progress,
-                             .mesh = run->mesh,
-                             .disk = disk};
+    CheckpointState state = runner_checkpoint(run->runner);
+    state.progress = progress;
+    state.disk = disk;
+    return state;
 }
 
 static inline Status run_save_to(const Run *run, Group *world, const RootDisk *disk, const char *dir) {
@@ -217,7 +214,8 @@ static inline void run_load(Run *run, const char *dir) {
     Runner *r = run->runner;
     assert_ok(ckpt_latest(dir, &step));
     assert_non_null(step);
-    assert_ok(ckpt_load(step, NULL, r->params, r->state, &r->spec.optim, r->stream, &progress));
+    CheckpointState state = state_of(run, NULL, NULL);
+    assert_ok(ckpt_load(step, &state, r->stream, NULL, &progress));
     assert_int_equal(json_integer_value(json_object_get(progress, "step")), HALF);
     assert_ok(runner_publish(r));
 }
@@ -267,6 +265,13 @@ static inline void loaded_done(LoadedState *loaded) {
     test_device_free(loaded->device);
 }
 
+static inline CheckpointState state_loaded(const LoadedState *loaded, json_t *progress) {
+    return (CheckpointState){.params = loaded->store[0],
+                             .state = &loaded->store[1],
+                             .optim = &loaded->optim,
+                             .progress = progress};
+}
+
 static inline LoadedState load_state(JobKind job, int optimizer, bool words, const char *dir) {
     LoadedState loaded = {.optim = optim_of(job, optimizer)};
     ModelConfig config = config_of(job);
@@ -281,7 +286,8 @@ static inline LoadedState load_state(JobKind job, int optimizer, bool words, con
     }
     assert_ok(ckpt_latest(dir, &step));
     assert_non_null(step);
-    assert_ok(ckpt_load(step, NULL, loaded.store[0], &loaded.store[1], &loaded.optim, loaded.stream, NULL));
+    CheckpointState state = state_loaded(&loaded, NULL);
+    assert_ok(ckpt_load(step, &state, loaded.stream, NULL, NULL));
     return loaded;
 }
 
@@ -347,10 +353,7 @@ static inline void assert_same_checkpoint(const char *dir, const char *other) {
 static inline void assert_one_rank_saves_the_same(const LoadedState *loaded, const char *dir,
                                                   const char *again) {
     CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
-    CheckpointState state = {.params = loaded->store[0],
-                             .state = (const Store *const *)&loaded->store[1],
-                             .optim = &loaded->optim,
-                             .progress = progress};
+    CheckpointState state = state_loaded(loaded, progress);
     assert_ok(ckpt_save(again, HALF, &state, loaded->stream, 1));
     assert_same_checkpoint(dir, again);
 }

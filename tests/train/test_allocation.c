@@ -15,9 +15,9 @@
 
 #include "base/fs.h"
 #include "base/json.h"
-#include "checkpoint/checkpoint.h"
 #include "device/registry.h"
 #include "infer/generate.h"
+#include "train/job.h"
 #include "verify/trial.h"
 
 /* ---- failing allocations ---- */
@@ -90,11 +90,9 @@ static Status save(Fixture *fixture) {
     Runner *runner = fixture->trained.runner;
     CLEANUP(json_decrefp) json_t *progress = json_object();
     if (!progress) return FAILED("out of memory");
-    CheckpointState state = {.params = runner->params,
-                             .state = (const Store *const *)runner->state,
-                             .optim = &runner->spec.optim,
-                             .progress = progress,
-                             .bytes = true};
+    CheckpointState state = runner_checkpoint(runner);
+    state.progress = progress;
+    state.bytes = true;
     return ckpt_save(fixture->run, 2, &state, runner->stream, 2);
 }
 
@@ -104,8 +102,8 @@ static Status resume(Fixture *fixture) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
     TRY(ckpt_resume_dir(fixture->run, 0, NULL, NULL, &dir, &damaged));
     if (!dir) return FAILED("the run has no checkpoint");
-    return ckpt_load(dir, NULL, runner->params, runner->state, &runner->spec.optim, runner->stream,
-                     &progress);
+    CheckpointState state = runner_checkpoint(runner);
+    return ckpt_load(dir, &state, runner->stream, NULL, &progress);
 }
 
 static Status write_text(Fixture *fixture) {
