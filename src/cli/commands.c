@@ -47,8 +47,7 @@ bool command_is_of(const Command *command, const Command *family) {
 }
 
 static Status unknown_command(const char *name, const Command *family, const char *nearest) {
-    const ForeignCommand *foreign = family ? NULL : foreign_command(name);
-    if (foreign) return foreign_refuse_command(foreign);
+    if (!family) TRY(foreign_refuse_command(name));
     const char *of = family ? family->name : "", *space = family ? " " : "";
     if (nearest)
         return USAGE("'%s%s%s' is not a command; did you mean '%s%s%s'?", of, space, name, of, space,

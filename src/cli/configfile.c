@@ -52,13 +52,15 @@ static const char *nearest_key(const Invocation *call, const char *key) {
 }
 
 Status configfile_unknown(const Invocation *call, const char *key) {
-    const ForeignOption *foreign = foreign_option(call, key, NULL);
-    if (foreign && foreign->use)
+    Foreign foreign;
+    if (foreign_option(call, key, NULL, &foreign)) {
+        const char *use = foreign.row->use, *what = foreign.row->what;
+        if (!use)
+            return USAGE("%s: unknown key '%s', an option of %s; %s", call->config_path, key, foreign.tool,
+                         what);
         return USAGE("%s: unknown key '%s'; use '%.*s' (%s: %s)", call->config_path, key,
-                     (int)strcspn(foreign->use + 2, " "), foreign->use + 2, foreign->tool, foreign->what);
-    if (foreign)
-        return USAGE("%s: unknown key '%s', an option of %s; %s", call->config_path, key, foreign->tool,
-                     foreign->what);
+                     (int)strcspn(use + 2, " "), use + 2, foreign.tool, what);
+    }
     const char *nearest = nearest_key(call, key);
     if (nearest) return USAGE("%s: unknown key '%s'; did you mean '%s'?", call->config_path, key, nearest);
     return USAGE("%s: unknown key '%s'; keys are option names (see 'weft help %s')", call->config_path, key,

@@ -167,7 +167,8 @@ static Status unknown_option(const Invocation *call, const char *argument, const
     size_t length = strcspn(argument, "=");
     snprintf(name, sizeof name, "%.*s", (int)(length < 120 ? length : 120), argument);
     const char *value = argument[length] ? argument + length + 1 : next && *next != '-' ? next : NULL;
-    const ForeignOption *foreign = foreign_option(call, name, value);
+    Foreign foreign;
+    bool known = foreign_option(call, name, value, &foreign);
     const char *bare = name + strspn(name, "-");
     bool negated = strncmp(bare, "no-", 3) == 0;
     Suggestion plain = {.word = bare}, inverse = {.word = negated ? bare + 3 : bare};
@@ -177,7 +178,7 @@ static Status unknown_option(const Invocation *call, const char *argument, const
         if (negated && option->type == OPTION_FLAG) suggest_offer(&inverse, option->name);
     }
     bool typo = plain.best && plain.distance <= 1; /* --host is no server's option, but --hosts */
-    if (foreign && (foreign->use || !typo)) return foreign_refuse_option(call, foreign, name, value);
+    if (known && (foreign.row->use || !typo)) return foreign_refuse_option(call, &foreign, name, value);
     if (call->command->other_keys && !typo) TRY(keys_refuse_option(call, name));
     if (negated && inverse.best)
         return USAGE("%s: unknown option; did you mean --no-%s?", name, inverse.best);

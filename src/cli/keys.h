@@ -7,15 +7,31 @@
 #include "base/suggest.h"
 #include "cli/configfile.h"
 
-/* A row has one of: an option to set, a function, or a text. With a function, `option` is the option that it
- * sets; commands without that option skip the key. */
+/* A row has an option to set, or one of the other members. Commands without the option skip the key. */
 typedef struct Key Key;
 struct Key {
     const char *path; /* dotted: "zero_optimization.stage" */
     const char *option;
     Status (*take)(Invocation *call, const Key *key, json_t *value);
-    const char *off; /* the feature must be off; otherwise the reason in the error message */
+    const char *off;     /* the feature must be off; otherwise the reason in the error message */
+    const char *if_true; /* what true sets the option to; false leaves it */
+    const char *words;   /* "theirs=ours theirs=ours": what a text sets it to */
+    const char *only;    /* the only value that weft supports: "true" or a number */
+    const char *expects; /* with `words` or `only`: for the error message */
 };
+
+#define SET(path_, option_)                                                                                  \
+    { .path = (path_), .option = (option_) }
+#define TAKE(path_, option_, function)                                                                       \
+    { .path = (path_), .option = (option_), .take = (function) }
+#define OFF(path_, why)                                                                                      \
+    { .path = (path_), .off = (why) }
+#define WHEN(path_, option_, text)                                                                           \
+    { .path = (path_), .option = (option_), .if_true = (text) }
+#define ONLY(path_, option_, value, expects_)                                                                \
+    { .path = (path_), .option = (option_), .only = (value), .expects = (expects_) }
+#define WORDS(path_, option_, function, words_, expects_)                                                    \
+    { .path = (path_), .option = (option_), .take = (function), .words = (words_), .expects = (expects_) }
 
 typedef struct KeyTable {
     const Key *keys;
@@ -41,6 +57,13 @@ MUST_USE Status keys_settle(Invocation *call);
 MUST_USE Status keys_take_in(Invocation *call, const KeyTable *table, json_t *object);
 MUST_USE Status key_must_be(const Invocation *call, const char *path, const char *expected);
 MUST_USE Status key_set_text(Invocation *call, const char *option, const char *path, const char *text);
+MUST_USE Status key_set_number(Invocation *call, const char *option, const char *path, double number);
+/* Sets the option to what `words` has for the value, which is returned. */
+MUST_USE Status key_set_word(Invocation *call, const Key *key, const json_t *value, const char **ret_ours);
+/* The name of an optimizer. PyTorch's SGD, unlike weft's, has no momentum by default. */
+MUST_USE Status key_take_optimizer(Invocation *call, const Key *key, json_t *value);
+/* The minimum learning rate as a fraction of the learning rate. */
+MUST_USE Status key_take_min_ratio(Invocation *call, const Key *key, json_t *value);
 MUST_USE Status key_unused(Invocation *call, const char *path, const json_t *value);
 MUST_USE Status huggingface_finish(Invocation *call);
 

@@ -90,45 +90,57 @@ static const Option *first_option(const Command *command, const char *use) {
 
 /* Each row leads to an option that exists, and to a fixed value that it accepts. A name is not one of weft's
  * own in every command that the row is for. */
-static void foreign_rows_lead_somewhere(void **state) {
-    for (const ForeignOption *row = foreign_options(); row->name; row++) {
-        size_t found = 0, own = 0;
-        assert_true(row->tool && row->what && !strchr(row->name, '_') && row->name[0] != '-');
-        for (const Command *const *command = commands_all(); row->use && *command; command++) {
-            const Option *option = first_option(*command, row->use);
-            if (!option || (option->type == OPTION_FLAG) != !strchr(row->use, ' ')) continue;
-            found++;
-            own += command_option(*command, row->name) != NULL;
-            const char *value = strchr(row->use, ' ');
-            if (!value || option->type != OPTION_CHOICE || !strcmp(value, " %")) continue;
-            const char *field;
-            assert_ok(option_set_text(option, &field, row->name, value + 1));
-        }
-        if (row->use && found == own) fail_msg("--%s: no command uses the row with %s", row->name, row->use);
+static void check_option(const ForeignRow *row, const char *name) {
+    size_t found = 0, own = 0;
+    assert_true(!strchr(name, '_') && name[0] != '-');
+    for (const Command *const *command = commands_all(); *command; command++) {
+        const Option *option = first_option(*command, row->use);
+        if (!option || (option->type == OPTION_FLAG) != !strchr(row->use, ' ')) continue;
+        found++;
+        own += command_option(*command, name) != NULL;
+        const char *value = strchr(row->use, ' ');
+        if (!value || option->type != OPTION_CHOICE || !strcmp(value, " %")) continue;
+        const char *field;
+        assert_ok(option_set_text(option, &field, name, value + 1));
     }
-    for (const ForeignCommand *row = foreign_commands(); row->name; row++) {
-        const Command *command;
-        size_t used;
-        char first[32] = "", second[32] = "";
-        if (row->use) assert_true(sscanf(row->use, "weft %31s %31s", first, second) >= 1);
-        const char *words[] = {first, second};
-        if (row->use) assert_ok(command_find(words, *second ? 2 : 1, &command, &used));
-        for (const Command *const *at = commands_all(); *at; at++)
-            assert_string_not_equal((*at)->name, row->name);
-    }
+    if (found == own) fail_msg("--%s: no command uses the row with %s", name, row->use);
 }
 
-static void foreign_values_are_choices(void **state) {
-    for (const ForeignValue *row = foreign_values(); row->option; row++) {
-        bool accepted = false;
-        for (const Command *const *command = commands_all(); *command; command++) {
-            const Option *option = command_option(*command, row->option);
-            for (const char *const *choice = option ? option->choices : NULL; choice && *choice; choice++)
-                accepted |= !strcmp(*choice, row->weft);
-            accepted |= option && option->type == OPTION_TEXT;
-        }
-        if (!accepted) fail_msg("--%s %s is not a choice", row->option, row->weft);
+static void check_command(const ForeignRow *row, const char *name) {
+    const Command *command;
+    size_t used;
+    char first[32] = "", second[32] = "";
+    if (row->use) assert_true(sscanf(row->use, "weft %31s %31s", first, second) >= 1);
+    const char *words[] = {first, second};
+    if (row->use) assert_ok(command_find(words, *second ? 2 : 1, &command, &used));
+    for (const Command *const *at = commands_all(); *at; at++) assert_string_not_equal((*at)->name, name);
+}
+
+static void check_value(const ForeignRow *row, const char *name) {
+    bool accepted = false;
+    const char *value = strchr(row->use, ' ') + 1;
+    for (const Command *const *command = commands_all(); *command; command++) {
+        const Option *option = first_option(*command, row->use);
+        for (const char *const *choice = option ? option->choices : NULL; choice && *choice; choice++)
+            accepted |= !strcmp(*choice, value);
+        accepted |= option && option->type == OPTION_TEXT;
     }
+    if (!accepted) fail_msg("%s: %s is not a choice", name, row->use);
+}
+
+static void foreign_rows_lead_somewhere(void **state) {
+    (void)state;
+    for (ForeignKind kind = FOREIGN_OPTION; kind <= FOREIGN_VALUE; kind++)
+        for (const ForeignRow *row = foreign_rows(kind); row->names; row++) {
+            Foreign at = {.row = row, .rest = row->names};
+            while (foreign_next(&at)) {
+                assert_true(row->what && (kind == FOREIGN_VALUE || (*row->what && *at.tool)));
+                if (kind == FOREIGN_OPTION && row->use) check_option(row, at.name);
+                if (kind == FOREIGN_COMMAND) check_command(row, at.name);
+                if (kind == FOREIGN_VALUE) check_value(row, at.name);
+            }
+            assert_true(*at.name == 0 && *at.rest == 0);
+        }
 }
 
 static void foreign_names(void **state) {
@@ -589,21 +601,13 @@ static void random_weights_are_announced(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(typos_of_every_option),
-        cmocka_unit_test(unrelated_names),
-        cmocka_unit_test(foreign_rows_lead_somewhere),
-        cmocka_unit_test(foreign_values_are_choices),
-        cmocka_unit_test(foreign_names),
-        cmocka_unit_test(foreign_tools_are_known),
-        cmocka_unit_test(foreign_files),
-        cmocka_unit_test(operands_set_options),
-        cmocka_unit_test(operands_with_a_file),
-        cmocka_unit_test(operands_that_conflict),
-        cmocka_unit_test(operands_are_documented),
-        cmocka_unit_test(options_without_effect),
-        cmocka_unit_test(effects_name_real_options),
-        cmocka_unit_test(warnings_are_printed),
-        cmocka_unit_test(published_models),
+        cmocka_unit_test(typos_of_every_option),        cmocka_unit_test(unrelated_names),
+        cmocka_unit_test(foreign_rows_lead_somewhere),  cmocka_unit_test(foreign_names),
+        cmocka_unit_test(foreign_tools_are_known),      cmocka_unit_test(foreign_files),
+        cmocka_unit_test(operands_set_options),         cmocka_unit_test(operands_with_a_file),
+        cmocka_unit_test(operands_that_conflict),       cmocka_unit_test(operands_are_documented),
+        cmocka_unit_test(options_without_effect),       cmocka_unit_test(effects_name_real_options),
+        cmocka_unit_test(warnings_are_printed),         cmocka_unit_test(published_models),
         cmocka_unit_test(random_weights_are_announced),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
