@@ -11,84 +11,17 @@ static Status take_accumulation(Invocation *call, const Key *key, json_t *value)
     return OK;
 }
 
-static const json_t *optimizer_param(const Invocation *call, const char *name) {
-    const json_t *file = json_object_get(call->file, "optimizer") ? call->file : call->included;
-    return json_object_get(json_object_get(json_object_get(file, "optimizer"), "params"), name);
-}
-
-static Status take_optimizer(Invocation *call, const Key *key, json_t *value) {
-    static const char *const types[][2] = {{"AdamW", "adamw"},
-                                           {"Adam", "adamw"},
-                                           {"FusedAdam", "adamw"},
-                                           {"DeepSpeedCPUAdam", "adamw"},
-                                           {"CPUAdam", "adamw"},
-                                           {"TorchAdam", "adamw"},
-                                           {"Lion", "lion"},
-                                           {"FusedLion", "lion"},
-                                           {"DeepSpeedCPULion", "lion"},
-                                           {"SGD", "sgd"},
-                                           {"Muon", "muon"}};
-    const char *type = json_string_value(value);
-    for (size_t i = 0; type && i < COUNT_OF(types); i++) {
-        if (strcasecmp(type, types[i][0]) != 0) continue;
-        TRY(key_set_text(call, key->option, key->path, types[i][1]));
-        /* PyTorch's SGD has no momentum by default. */
-        CLEANUP(json_decrefp) json_t *none = json_real(0);
-        bool plain = !strcmp(types[i][1], "sgd") && !optimizer_param(call, "momentum");
-        if (!plain || !invocation_slot(call, "momentum")) return OK;
-        return configfile_set(call, "momentum", key->path, none);
-    }
-    return key_must_be(call, key->path,
-                       "AdamW, Adam, FusedAdam or DeepSpeedCPUAdam (all mean AdamW here), Lion, SGD or Muon");
-}
-
 static Status take_betas(Invocation *call, const Key *key, json_t *value) {
     if (json_array_size(value) != 2) return key_must_be(call, key->path, "an array of two numbers");
     TRY(configfile_set(call, "beta1", key->path, json_array_get(value, 0)));
     return configfile_set(call, "beta2", key->path, json_array_get(value, 1));
 }
 
-static Status take_true(Invocation *call, const Key *key, json_t *value) {
-    return json_is_true(value)
-               ? OK
-               : key_must_be(call, key->path,
-                             "true: weft has AdamW, with decoupled weight decay, but not Adam");
-}
-
-static Status take_zero(Invocation *call, const Key *key, json_t *value) {
-    bool zero = json_is_number(value) && json_number_value(value) == 0;
-    return zero ? OK : key_must_be(call, key->path, "0: weft's warm-up starts from zero");
-}
-
 static Status take_scheduler(Invocation *call, const Key *key, json_t *value) {
-    static const struct {
-        const char *name, *schedule;
-        bool log_warmup; /* default of warmup_type */
-    } types[] = {{"WarmupLR", "constant", true},
-                 {"WarmupDecayLR", "linear", true},
-                 {"WarmupCosineLR", "cosine", false}};
-    const char *type = json_string_value(value);
-    for (size_t i = 0; type && i < COUNT_OF(types); i++) {
-        if (strcasecmp(type, types[i].name) != 0) continue;
-        call->log_warmup = types[i].log_warmup;
-        return key_set_text(call, key->option, key->path, types[i].schedule);
-    }
-    return key_must_be(call, key->path, "WarmupLR, WarmupDecayLR or WarmupCosineLR");
-}
-
-static Status take_min_ratio(Invocation *call, const Key *key, json_t *value) {
-    double ratio = json_number_value(value);
-    if (!json_is_number(value) || !(ratio >= 0 && ratio <= 1))
-        return key_must_be(call, key->path, "a number from 0 to 1");
-    call->min_lr_ratio = ratio;
+    char ours[KEY_WORD];
+    TRY(key_set_word(call, key, value, ours));
+    call->log_warmup = strcmp(ours, "cosine") != 0; /* the default of warmup_type */
     return OK;
-}
-
-/* fp16.enabled, bf16.enabled and the old bfloat16.enabled: the name of the section is the precision. */
-static Status take_precision(Invocation *call, const Key *key, json_t *value) {
-    if (!json_is_boolean(value)) return key_must_be(call, key->path, "true or false");
-    if (json_is_false(value)) return OK;
-    return key_set_text(call, key->option, key->path, key->path[0] == 'f' ? "fp16" : "bf16");
 }
 
 static Status take_scale_power(Invocation *call, const Key *key, json_t *value) {
@@ -98,11 +31,6 @@ static Status take_scale_power(Invocation *call, const Key *key, json_t *value) 
     CLEANUP(json_decrefp) json_t *scale = json_real((double)((int64_t)1 << power));
     if (!scale) return FAILED("out of memory while reading %s", call->config_path);
     return configfile_set(call, key->option, key->path, scale);
-}
-
-static Status take_dynamic(Invocation *call, const Key *key, json_t *value) {
-    bool zero = json_is_number(value) && json_number_value(value) == 0;
-    return zero ? OK : key_must_be(call, key->path, "0: weft only has dynamic loss scaling");
 }
 
 static Status take_offload(Invocation *call, const Key *key, json_t *value) {
@@ -115,13 +43,6 @@ static Status take_offload(Invocation *call, const Key *key, json_t *value) {
     if (slot->file_value && strcmp(json_string_value(slot->file_value), "params") == 0) return OK;
     if (slot->file_value) configfile_unset(call, key->option);
     return key_set_text(call, key->option, key->path, what);
-}
-
-/* The flags of DeepSpeed's first releases. */
-static Status take_old_offload(Invocation *call, const Key *key, json_t *value) {
-    if (!json_is_boolean(value)) return key_must_be(call, key->path, "true or false");
-    if (json_is_false(value)) return OK;
-    return key_set_text(call, key->option, key->path, strstr(key->path, "params") ? "params" : "optimizer");
 }
 
 /* Any of these settings means that activations are checkpointed. */
@@ -151,13 +72,10 @@ static Status take_group(Invocation *call, const Key *key, json_t *value) {
     return configfile_set(call, key->option, key->path, value);
 }
 
-#define TAKE(path_, option_, function)                                                                       \
-    { .path = (path_), .option = (option_), .take = (function) }
-#define SET(path_, option_)                                                                                  \
-    { .path = (path_), .option = (option_) }
-#define OFF(path_, why)                                                                                      \
-    { .path = (path_), .off = (why) }
+#define ADAMW     "true: weft has AdamW, with decoupled weight decay, but not Adam"
+#define FROM_ZERO "0: weft's warm-up starts from zero"
 
+/* clang-format off */
 static const Key keys[] = {
     SET("train_batch_size", "batch"),
     SET("train_micro_batch_size_per_gpu", "micro-batch"),
@@ -184,8 +102,9 @@ static const Key keys[] = {
     TAKE("zero_optimization.mics_shard_size", "shard", take_group),
     TAKE("zero_optimization.offload_optimizer.device", "offload", take_offload),
     TAKE("zero_optimization.offload_param.device", "offload", take_offload),
-    TAKE("zero_optimization.cpu_offload", "offload", take_old_offload),
-    TAKE("zero_optimization.cpu_offload_params", "offload", take_old_offload),
+    /* of the first releases: */
+    WHEN("zero_optimization.cpu_offload", "offload", "optimizer"),
+    WHEN("zero_optimization.cpu_offload_params", "offload", "params"),
     TAKE("activation_checkpointing.enabled", "recompute", take_recompute),
     TAKE("activation_checkpointing.partition_activations", "recompute", take_recompute),
     TAKE("activation_checkpointing.cpu_checkpointing", "recompute", take_recompute),
@@ -196,13 +115,16 @@ static const Key keys[] = {
     TAKE("pipeline.schedule", "pp-schedule", take_schedule),
     TAKE("pipeline.activation_checkpoint_interval", "recompute", take_recompute),
     SET("tensor_parallel.autotp_size", "tp"),
-    TAKE("fp16.enabled", "precision", take_precision),
-    TAKE("fp16.loss_scale", NULL, take_dynamic),
+    WHEN("fp16.enabled", "precision", "fp16"),
+    ONLY("fp16.loss_scale", NULL, "0", "0: weft only has dynamic loss scaling"),
     SET("fp16.loss_scale_window", "loss-scale-steps"),
     TAKE("fp16.initial_scale_power", "loss-scale", take_scale_power),
-    TAKE("bf16.enabled", "precision", take_precision),
-    TAKE("bfloat16.enabled", "precision", take_precision),
-    TAKE("optimizer.type", "optimizer", take_optimizer),
+    WHEN("bf16.enabled", "precision", "bf16"),
+    WHEN("bfloat16.enabled", "precision", "bf16"),
+    {.path = "optimizer.type", .option = "optimizer", .take = key_take_optimizer, .any_case = true,
+     .words = "AdamW=adamw Adam=adamw FusedAdam=adamw DeepSpeedCPUAdam=adamw CPUAdam=adamw TorchAdam=adamw "
+              "Lion=lion FusedLion=lion DeepSpeedCPULion=lion SGD=sgd Muon=muon",
+     .expects = "AdamW, Adam, FusedAdam or DeepSpeedCPUAdam (all mean AdamW here), Lion, SGD or Muon"},
     SET("optimizer.params.lr", "lr"),
     TAKE("optimizer.params.betas", "beta1", take_betas),
     SET("optimizer.params.eps", "eps"),
@@ -211,124 +133,63 @@ static const Key keys[] = {
     SET("optimizer.params.nesterov", "nesterov"),
     SET("optimizer.params.adam_lr", "adamw-lr"),
     SET("optimizer.params.max_grad_norm", "clip"),
-    TAKE("optimizer.params.adam_w_mode", NULL, take_true),
-    TAKE("optimizer.params.bias_correction", NULL, take_true),
+    ONLY("optimizer.params.adam_w_mode", NULL, "true", ADAMW),
+    ONLY("optimizer.params.bias_correction", NULL, "true", ADAMW),
     OFF("optimizer.params.amsgrad", "weft has no AMSGrad"),
     OFF("optimizer.params.dampening", "weft's momentum has no dampening"),
-    TAKE("scheduler.type", "schedule", take_scheduler),
-    TAKE("scheduler.params.warmup_min_lr", NULL, take_zero),
-    TAKE("scheduler.params.warmup_min_ratio", NULL, take_zero),
+    {.path = "scheduler.type", .option = "schedule", .take = take_scheduler, .any_case = true,
+     .words = "WarmupLR=constant WarmupDecayLR=linear WarmupCosineLR=cosine",
+     .expects = "WarmupLR, WarmupDecayLR or WarmupCosineLR"},
+    ONLY("scheduler.params.warmup_min_lr", NULL, "0", FROM_ZERO),
+    ONLY("scheduler.params.warmup_min_ratio", NULL, "0", FROM_ZERO),
     SET("scheduler.params.warmup_max_lr", "lr"),
     SET("scheduler.params.warmup_num_steps", "warmup"),
     SET("scheduler.params.warmup_type", "warmup-type"),
     SET("scheduler.params.total_num_steps", "steps"),
-    TAKE("scheduler.params.cos_min_ratio", NULL, take_min_ratio),
+    TAKE("scheduler.params.cos_min_ratio", NULL, key_take_min_ratio),
 };
 
 static const char *const unused[] = {
-    "aio",
-    "checkpoint",
-    "comet",
-    "comms_logger",
-    "compile",
-    "csv_monitor",
-    "dataloader_drop_last",
-    "disable_allgather",
-    "dump_state",
-    "eigenvalue",
-    "flops_profiler",
-    "fp32_allreduce",
-    "gradient_predivide_factor",
-    "graph_harvesting",
-    "hybrid_engine",
-    "load_universal_checkpoint",
-    "memory_breakdown",
-    "monitor_config",
-    "nebula",
-    "prescale_gradients",
-    "seq_parallel_communication_data_type",
-    "steps_per_print",
-    "tensorboard",
-    "timers",
-    "use_data_before_expert_parallelism",
-    "use_node_local_storage",
-    "wall_clock_breakdown",
-    "wandb",
-    "zero_allow_untested_optimizer",
-    "zero_force_ds_cpu_optimizer",
-    "activation_checkpointing.profile",
-    "activation_checkpointing.synchronize_checkpoint_boundary",
-    "bf16.check_grad_overflow",
-    "bf16.check_overflow",
-    "bf16.immediate_grad_update",
-    "bf16.loss_scale",
-    "bf16.initial_scale_power",
-    "bf16.auto_cast",
-    "fp16.auto_cast",
-    "fp16.consecutive_hysteresis",
-    "fp16.hysteresis",
-    "fp16.min_loss_scale",
-    "optimizer.legacy_fusion",
-    "optimizer.params.foreach",
-    "optimizer.params.fused",
-    "optimizer.params.torch_adam",
-    "pipeline.chunks",
-    "pipeline.enabled",
-    "pipeline.grad_partitioned",
-    "pipeline.partition",
-    "pipeline.partition_method",
-    "pipeline.pipe_partitioned",
-    "pipeline.seed_layers",
-    "pipeline.use_reentrant",
-    "scheduler.params.last_batch_iteration",
-    "zero_optimization.allgather_bucket_size",
-    "zero_optimization.allgather_partitions",
-    "zero_optimization.contiguous_gradients",
-    "zero_optimization.cpu_offload_use_pin_memory",
-    "zero_optimization.elastic_checkpoint",
-    "zero_optimization.gather_16bit_weights_on_model_save",
-    "zero_optimization.ignore_unused_parameters",
-    "zero_optimization.legacy_stage1",
-    "zero_optimization.load_from_fp32_weights",
-    "zero_optimization.log_trace_cache_warnings",
-    "zero_optimization.max_live_parameters",
-    "zero_optimization.max_reuse_distance",
-    "zero_optimization.memory_efficient_linear",
-    "zero_optimization.mics_hierarchical_params_gather",
-    "zero_optimization.model_persistence_threshold",
-    "zero_optimization.offload_optimizer.buffer_count",
-    "zero_optimization.offload_optimizer.buffer_size",
-    "zero_optimization.offload_optimizer.fast_init",
-    "zero_optimization.offload_optimizer.nvme_path",
-    "zero_optimization.offload_optimizer.pin_memory",
-    "zero_optimization.offload_optimizer.pipeline",
-    "zero_optimization.offload_optimizer.pipeline_read",
-    "zero_optimization.offload_optimizer.pipeline_write",
-    "zero_optimization.offload_optimizer.ratio",
-    "zero_optimization.offload_param.buffer_count",
-    "zero_optimization.offload_param.buffer_size",
-    "zero_optimization.offload_param.max_in_cpu",
-    "zero_optimization.offload_param.nvme_path",
-    "zero_optimization.offload_param.pin_memory",
-    "zero_optimization.overlap_comm",
-    "zero_optimization.param_persistence_threshold",
-    "zero_optimization.prefetch_bucket_size",
-    "zero_optimization.reduce_bucket_size",
-    "zero_optimization.reduce_scatter",
-    "zero_optimization.round_robin_gradients",
-    "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+    "aio", "checkpoint", "comet", "comms_logger", "compile", "csv_monitor", "dataloader_drop_last",
+    "disable_allgather", "dump_state", "eigenvalue", "flops_profiler", "fp32_allreduce",
+    "gradient_predivide_factor", "graph_harvesting", "hybrid_engine", "load_universal_checkpoint",
+    "memory_breakdown", "monitor_config", "nebula", "prescale_gradients",
+    "seq_parallel_communication_data_type", "steps_per_print", "tensorboard", "timers",
+    "use_data_before_expert_parallelism", "use_node_local_storage", "wall_clock_breakdown", "wandb",
+    "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "activation_checkpointing.profile",
+    "activation_checkpointing.synchronize_checkpoint_boundary", "bf16.check_grad_overflow",
+    "bf16.check_overflow", "bf16.immediate_grad_update", "bf16.loss_scale", "bf16.initial_scale_power",
+    "bf16.auto_cast", "fp16.auto_cast", "fp16.consecutive_hysteresis", "fp16.hysteresis",
+    "fp16.min_loss_scale", "optimizer.legacy_fusion", "optimizer.params.foreach", "optimizer.params.fused",
+    "optimizer.params.torch_adam", "pipeline.chunks", "pipeline.enabled", "pipeline.grad_partitioned",
+    "pipeline.partition", "pipeline.partition_method", "pipeline.pipe_partitioned", "pipeline.seed_layers",
+    "pipeline.use_reentrant", "scheduler.params.last_batch_iteration",
+    "zero_optimization.allgather_bucket_size", "zero_optimization.allgather_partitions",
+    "zero_optimization.contiguous_gradients", "zero_optimization.cpu_offload_use_pin_memory",
+    "zero_optimization.elastic_checkpoint", "zero_optimization.gather_16bit_weights_on_model_save",
+    "zero_optimization.ignore_unused_parameters", "zero_optimization.legacy_stage1",
+    "zero_optimization.load_from_fp32_weights", "zero_optimization.log_trace_cache_warnings",
+    "zero_optimization.max_live_parameters", "zero_optimization.max_reuse_distance",
+    "zero_optimization.memory_efficient_linear", "zero_optimization.mics_hierarchical_params_gather",
+    "zero_optimization.model_persistence_threshold", "zero_optimization.offload_optimizer.buffer_count",
+    "zero_optimization.offload_optimizer.buffer_size", "zero_optimization.offload_optimizer.fast_init",
+    "zero_optimization.offload_optimizer.nvme_path", "zero_optimization.offload_optimizer.pin_memory",
+    "zero_optimization.offload_optimizer.pipeline", "zero_optimization.offload_optimizer.pipeline_read",
+    "zero_optimization.offload_optimizer.pipeline_write", "zero_optimization.offload_optimizer.ratio",
+    "zero_optimization.offload_param.buffer_count", "zero_optimization.offload_param.buffer_size",
+    "zero_optimization.offload_param.max_in_cpu", "zero_optimization.offload_param.nvme_path",
+    "zero_optimization.offload_param.pin_memory", "zero_optimization.overlap_comm",
+    "zero_optimization.param_persistence_threshold", "zero_optimization.prefetch_bucket_size",
+    "zero_optimization.reduce_bucket_size", "zero_optimization.reduce_scatter",
+    "zero_optimization.round_robin_gradients", "zero_optimization.stage3_gather_16bit_weights_on_model_save",
     "zero_optimization.stage3_gather_fp16_weights_on_model_save",
-    "zero_optimization.stage3_max_live_parameters",
-    "zero_optimization.stage3_max_reuse_distance",
+    "zero_optimization.stage3_max_live_parameters", "zero_optimization.stage3_max_reuse_distance",
     "zero_optimization.stage3_module_granularity_threshold",
-    "zero_optimization.stage3_param_persistence_threshold",
-    "zero_optimization.stage3_prefetch_bucket_size",
-    "zero_optimization.sub_group_size",
-    "zero_optimization.use_all_reduce_for_fetch_params",
-    "zero_optimization.use_multi_rank_bucket_allreduce",
-    "zero_optimization.zero_hpz_partition_size",
-    "zero_optimization.zero_quantized_nontrainable_weights",
-    NULL,
+    "zero_optimization.stage3_param_persistence_threshold", "zero_optimization.stage3_prefetch_bucket_size",
+    "zero_optimization.sub_group_size", "zero_optimization.use_all_reduce_for_fetch_params",
+    "zero_optimization.use_multi_rank_bucket_allreduce", "zero_optimization.zero_hpz_partition_size",
+    "zero_optimization.zero_quantized_nontrainable_weights", NULL
 };
+/* clang-format on */
 
 const KeyTable deepspeed_keys = {.keys = keys, .count = COUNT_OF(keys), .unused = unused};

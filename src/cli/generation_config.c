@@ -62,46 +62,19 @@ static const struct {
 
 /* Fields that are read elsewhere, or never change tokens: caches, compilation, speculative decoding, what
  * transformers returns. */
+/* clang-format off */
 static const char *const neutral[] = {
-    "do_sample",
-    "early_stopping",
-    "max_length",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "decoder_start_token_id",
-    "transformers_version",
-    "_from_model_config",
-    "_commit_hash",
-    "use_cache",
-    "cache_implementation",
-    "cache_config",
-    "max_cache_len",
-    "return_legacy_cache",
-    "prefill_chunk_size",
-    "low_memory",
-    "remove_invalid_values",
-    "output_attentions",
-    "output_hidden_states",
-    "output_scores",
-    "output_logits",
-    "return_dict_in_generate",
-    "is_assistant",
-    "num_assistant_tokens",
-    "num_assistant_tokens_schedule",
-    "assistant_confidence_threshold",
-    "assistant_early_exit",
-    "assistant_lookbehind",
-    "target_lookbehind",
-    "assistant_ensemble_weight",
-    "speculation_type",
-    "use_mtp",
-    "prompt_lookup_num_tokens",
-    "max_matching_ngram_size",
-    "compile_config",
-    "disable_compile",
+    "do_sample", "early_stopping", "max_length", "bos_token_id", "eos_token_id", "pad_token_id",
+    "decoder_start_token_id", "transformers_version", "_from_model_config", "_commit_hash", "use_cache",
+    "cache_implementation", "cache_config", "max_cache_len", "return_legacy_cache", "prefill_chunk_size",
+    "low_memory", "remove_invalid_values", "output_attentions", "output_hidden_states", "output_scores",
+    "output_logits", "return_dict_in_generate", "is_assistant", "num_assistant_tokens",
+    "num_assistant_tokens_schedule", "assistant_confidence_threshold", "assistant_early_exit",
+    "assistant_lookbehind", "target_lookbehind", "assistant_ensemble_weight", "speculation_type", "use_mtp",
+    "prompt_lookup_num_tokens", "max_matching_ngram_size", "compile_config", "disable_compile",
     "continuous_batching_config",
 };
+/* clang-format on */
 
 static bool samples_asked(const Invocation *call) {
     return invocation_given(call, "temperature") || invocation_given(call, "top-k") ||

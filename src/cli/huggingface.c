@@ -31,69 +31,6 @@ static Status take_later(Invocation *call, const Key *key, json_t *value) {
     return OK;
 }
 
-/* Python takes "false" for true. */
-static Status set_if_true(Invocation *call, const Key *key, const json_t *value, const char *text) {
-    if (!json_is_boolean(value)) return key_must_be(call, key->path, "true or false");
-    return json_is_true(value) ? key_set_text(call, key->option, key->path, text) : OK;
-}
-
-static Status take_precision(Invocation *call, const Key *key, json_t *value) {
-    return set_if_true(call, key, value, key->path);
-}
-
-static Status take_cpu(Invocation *call, const Key *key, json_t *value) {
-    return set_if_true(call, key, value, "cpu");
-}
-
-static Status take_recompute(Invocation *call, const Key *key, json_t *value) {
-    return set_if_true(call, key, value, "block");
-}
-
-static Status set_number(Invocation *call, const char *option, const char *path, double number) {
-    CLEANUP(json_decrefp) json_t *value = json_real(number);
-    if (!value) return FAILED("out of memory while reading %s", call->config_path);
-    return configfile_set(call, option, path, value);
-}
-
-static Status take_optimizer(Invocation *call, const Key *key, json_t *value) {
-    static const char *const adamw[] = {
-        "adamw_torch",      "adamw_torch_fused",  "adamw_torch_xla", "adamw_torch_npu_fused",
-        "adamw_apex_fused", "adamw_anyprecision", "adamw_hf",        "adamw"};
-    for (size_t i = 0; i < COUNT_OF(adamw); i++)
-        if (is_text(value, adamw[i])) return key_set_text(call, key->option, key->path, "adamw");
-    if (is_text(value, "lion_32bit") || is_text(value, "paged_lion_32bit"))
-        return key_set_text(call, key->option, key->path, "lion");
-    if (!is_text(value, "sgd"))
-        return key_must_be(call, key->path,
-                           "\"adamw_torch\" or another name of AdamW, \"lion_32bit\" or \"sgd\"");
-    TRY(key_set_text(call, key->option, key->path, "sgd"));
-    if (!invocation_slot(call, "momentum")) return OK;
-    return set_number(call, "momentum", key->path, 0); /* as transformers creates PyTorch's SGD */
-}
-
-static Status take_schedule(Invocation *call, const Key *key, json_t *value) {
-    static const char *const types[][2] = {
-        {"linear", "linear"},           {"cosine", "cosine"},     {"cosine_with_min_lr", "cosine"},
-        {"warmup_stable_decay", "wsd"}, {"constant", "constant"}, {"constant_with_warmup", "constant"}};
-    for (size_t i = 0; i < COUNT_OF(types); i++)
-        if (is_text(value, types[i][0])) return key_set_text(call, key->option, key->path, types[i][1]);
-    return key_must_be(call, key->path,
-                       "linear, cosine, cosine_with_min_lr, warmup_stable_decay, constant or "
-                       "constant_with_warmup");
-}
-
-static Status take_min_rate(Invocation *call, const Key *key, json_t *value) {
-    double rate = json_number_value(value);
-    if (!json_is_number(value) || !(rate >= 0 && rate <= 1))
-        return key_must_be(call, key->path, "a number from 0 to 1");
-    call->min_lr_ratio = rate;
-    return OK;
-}
-
-static Status take_cycles(Invocation *call, const Key *key, json_t *value) {
-    return json_number_value(value) == 0.5 ? OK : key_must_be(call, key->path, "0.5, half a cosine");
-}
-
 static Status take_resume(Invocation *call, const Key *key, json_t *value) {
     if (!json_is_boolean(value))
         return key_must_be(call, key->path, "true: weft continues from the newest checkpoint in --out");
@@ -121,7 +58,7 @@ static Status take_fsdp_word(Invocation *call, const Key *key, const char *word,
     } words[] = {{"full_shard", "zero", 3}, {"shard_grad_op", "zero", 2}, {"no_shard", "zero", 0}};
     for (size_t i = 0; i < COUNT_OF(words); i++)
         if (strlen(words[i].word) == length && !strncmp(words[i].word, word, length))
-            return set_number(call, words[i].option, key->path, words[i].zero);
+            return key_set_number(call, words[i].option, key->path, words[i].zero);
     if (length == 7 && !strncmp(word, "offload", 7))
         return key_set_text(call, "offload", key->path, "params");
     if (length == 9 && !strncmp(word, "auto_wrap", 9)) return OK;
@@ -160,14 +97,9 @@ static Status take_deepspeed(Invocation *call, const Key *key, json_t *value) {
     return keys_take_in(call, &deepspeed_keys, call->included);
 }
 
-#define TAKE(path_, option_, function)                                                                       \
-    { .path = (path_), .option = (option_), .take = (function) }
-#define SET(path_, option_)                                                                                  \
-    { .path = (path_), .option = (option_) }
 #define LATER(path_, option_) TAKE(path_, option_, take_later)
-#define OFF(path_, why)                                                                                      \
-    { .path = (path_), .off = (why) }
 
+/* clang-format off */
 static const Key keys[] = {
     /* model and data, in the example scripts */
     SET("model_name_or_path", "model"),
@@ -194,14 +126,21 @@ static const Key keys[] = {
     SET("adam_beta2", "beta2"),
     SET("adam_epsilon", "eps"),
     SET("max_grad_norm", "clip"),
-    TAKE("optim", "optimizer", take_optimizer),
-    TAKE("lr_scheduler_type", "schedule", take_schedule),
+    WORDS("optim", "optimizer", key_take_optimizer,
+          "adamw_torch=adamw adamw_torch_fused=adamw adamw_torch_xla=adamw adamw_torch_npu_fused=adamw "
+          "adamw_apex_fused=adamw adamw_anyprecision=adamw adamw_hf=adamw adamw=adamw lion_32bit=lion "
+          "paged_lion_32bit=lion sgd=sgd",
+          "\"adamw_torch\" or another name of AdamW, \"lion_32bit\" or \"sgd\""),
+    WORDS("lr_scheduler_type", "schedule", NULL,
+          "linear=linear cosine=cosine cosine_with_min_lr=cosine warmup_stable_decay=wsd constant=constant "
+          "constant_with_warmup=constant",
+          "linear, cosine, cosine_with_min_lr, warmup_stable_decay, constant or constant_with_warmup"),
     SET("lr_scheduler_kwargs.min_lr", "min-lr"),
-    TAKE("lr_scheduler_kwargs.min_lr_rate", "min-lr", take_min_rate),
-    TAKE("lr_scheduler_kwargs.min_lr_ratio", "min-lr", take_min_rate),
+    TAKE("lr_scheduler_kwargs.min_lr_rate", "min-lr", key_take_min_ratio),
+    TAKE("lr_scheduler_kwargs.min_lr_ratio", "min-lr", key_take_min_ratio),
     SET("lr_scheduler_kwargs.num_decay_steps", "decay-steps"),
     SET("lr_scheduler_kwargs.decay_type", "decay-type"),
-    TAKE("lr_scheduler_kwargs.num_cycles", "schedule", take_cycles),
+    ONLY("lr_scheduler_kwargs.num_cycles", "schedule", "0.5", "0.5, half a cosine"),
     OFF("lr_scheduler_kwargs.num_stable_steps", "the decay ends with the run; set num_decay_steps"),
     LATER("warmup_steps", "warmup"),
     LATER("warmup_ratio", "warmup"),
@@ -213,12 +152,12 @@ static const Key keys[] = {
     LATER("save_strategy", "save-every"),
     LATER("save_steps", "save-every"),
     SET("save_total_limit", "keep"),
-    TAKE("fp16", "precision", take_precision),
-    TAKE("bf16", "precision", take_precision),
-    TAKE("tf32", "precision", take_precision),
-    TAKE("no_cuda", "device", take_cpu),
-    TAKE("use_cpu", "device", take_cpu),
-    TAKE("gradient_checkpointing", "recompute", take_recompute),
+    WHEN("fp16", "precision", "fp16"),
+    WHEN("bf16", "precision", "bf16"),
+    WHEN("tf32", "precision", "tf32"),
+    WHEN("no_cuda", "device", "cpu"),
+    WHEN("use_cpu", "device", "cpu"),
+    WHEN("gradient_checkpointing", "recompute", "block"),
     TAKE("fsdp", "zero", take_fsdp),
     TAKE("deepspeed", NULL, take_deepspeed),
     TAKE("resume_from_checkpoint", "resume", take_resume),
@@ -235,107 +174,30 @@ static const Key keys[] = {
 };
 
 static const char *const unused[] = {
-    "accelerator_config",
-    "average_tokens_across_devices",
-    "batch_eval_metrics",
-    "cache_dir",
-    "data_seed",
-    "dataloader_num_workers",
-    "dataloader_persistent_workers",
-    "dataloader_pin_memory",
-    "dataloader_prefetch_factor",
-    "ddp_backend",
-    "ddp_broadcast_buffers",
-    "ddp_bucket_cap_mb",
-    "ddp_find_unused_parameters",
-    "ddp_timeout",
-    "debug",
-    "dispatch_batches",
-    "do_eval",
-    "do_predict",
-    "do_train",
-    "eval_accumulation_steps",
-    "eval_batch_size",
-    "eval_delay",
-    "eval_do_concat_batches",
-    "eval_on_start",
-    "eval_use_gather_object",
-    "fp16_backend",
-    "fp16_opt_level",
-    "fsdp_config",
-    "fsdp_min_num_params",
-    "fsdp_transformer_layer_cls_to_wrap",
-    "full_determinism",
-    "gradient_checkpointing_kwargs",
-    "greater_is_better",
-    "group_by_length",
-    "half_precision_backend",
-    "hub_always_push",
-    "hub_model_id",
-    "hub_private_repo",
-    "hub_revision",
-    "hub_strategy",
-    "hub_token",
-    "ignore_data_skip",
-    "include_for_metrics",
-    "include_inputs_for_metrics",
-    "include_num_input_tokens_seen",
-    "include_tokens_per_second",
-    "jit_mode_eval",
-    "label_names",
-    "length_column_name",
-    "liger_kernel_config",
-    "local_rank",
-    "log_level",
-    "log_level_replica",
-    "log_on_each_node",
-    "logging_dir",
-    "logging_first_step",
-    "logging_nan_inf_filter",
-    "metric_for_best_model",
-    "mp_parameters",
-    "optim_args",
-    "optim_target_modules",
-    "overwrite_cache",
-    "overwrite_output_dir",
-    "parallelism_config",
-    "past_index",
-    "per_device_eval_batch_size",
-    "per_gpu_eval_batch_size",
-    "prediction_loss_only",
-    "preprocessing_num_workers",
-    "project",
-    "push_to_hub",
-    "push_to_hub_model_id",
-    "push_to_hub_organization",
-    "push_to_hub_token",
-    "ray_scope",
-    "remove_unused_columns",
-    "report_to",
-    "restore_callback_states_from_checkpoint",
-    "run_name",
-    "save_on_each_node",
-    "save_only_model",
-    "save_safetensors",
-    "skip_memory_metrics",
-    "split_batches",
-    "torch_compile",
-    "torch_compile_backend",
-    "torch_compile_mode",
-    "torch_empty_cache_steps",
-    "torchdynamo",
-    "tp_size",
-    "tpu_metrics_debug",
-    "tpu_num_cores",
-    "trackio_space_id",
-    "use_cache",
-    "use_fast_tokenizer",
-    "use_ipex",
-    "use_legacy_prediction_loop",
-    "use_liger_kernel",
-    "use_mps_device",
-    NULL,
+    "accelerator_config", "average_tokens_across_devices", "batch_eval_metrics", "cache_dir", "data_seed",
+    "dataloader_num_workers", "dataloader_persistent_workers", "dataloader_pin_memory",
+    "dataloader_prefetch_factor", "ddp_backend", "ddp_broadcast_buffers", "ddp_bucket_cap_mb",
+    "ddp_find_unused_parameters", "ddp_timeout", "debug", "dispatch_batches", "do_eval", "do_predict",
+    "do_train", "eval_accumulation_steps", "eval_batch_size", "eval_delay", "eval_do_concat_batches",
+    "eval_on_start", "eval_use_gather_object", "fp16_backend", "fp16_opt_level", "fsdp_config",
+    "fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap", "full_determinism",
+    "gradient_checkpointing_kwargs", "greater_is_better", "group_by_length", "half_precision_backend",
+    "hub_always_push", "hub_model_id", "hub_private_repo", "hub_revision", "hub_strategy", "hub_token",
+    "ignore_data_skip", "include_for_metrics", "include_inputs_for_metrics", "include_num_input_tokens_seen",
+    "include_tokens_per_second", "jit_mode_eval", "label_names", "length_column_name", "liger_kernel_config",
+    "local_rank", "log_level", "log_level_replica", "log_on_each_node", "logging_dir", "logging_first_step",
+    "logging_nan_inf_filter", "metric_for_best_model", "mp_parameters", "optim_args", "optim_target_modules",
+    "overwrite_cache", "overwrite_output_dir", "parallelism_config", "past_index",
+    "per_device_eval_batch_size", "per_gpu_eval_batch_size", "prediction_loss_only",
+    "preprocessing_num_workers", "project", "push_to_hub", "push_to_hub_model_id", "push_to_hub_organization",
+    "push_to_hub_token", "ray_scope", "remove_unused_columns", "report_to",
+    "restore_callback_states_from_checkpoint", "run_name", "save_on_each_node", "save_only_model",
+    "save_safetensors", "skip_memory_metrics", "split_batches", "torch_compile", "torch_compile_backend",
+    "torch_compile_mode", "torch_empty_cache_steps", "torchdynamo", "tp_size", "tpu_metrics_debug",
+    "tpu_num_cores", "trackio_space_id", "use_cache", "use_fast_tokenizer", "use_ipex",
+    "use_legacy_prediction_loop", "use_liger_kernel", "use_mps_device", NULL
 };
+/* clang-format on */
 
 const KeyTable huggingface_keys = {.keys = keys, .count = COUNT_OF(keys), .unused = unused};
 
@@ -384,15 +246,15 @@ static Status finish_warmup(Invocation *call) {
         return key_must_be(call, "warmup_ratio", "a number from 0 to 1");
     TRY(finish_schedule(call, &theirs));
     if (!theirs) return OK;
-    if (is_text(type, "constant")) return set_number(call, "warmup", "lr_scheduler_type", 0);
-    if (count == 0 && fraction > 0) return set_number(call, "warmup-ratio", "warmup_ratio", fraction);
-    return set_number(call, "warmup", count > 0 ? "warmup_steps" : "lr_scheduler_type", count);
+    if (is_text(type, "constant")) return key_set_number(call, "warmup", "lr_scheduler_type", 0);
+    if (count == 0 && fraction > 0) return key_set_number(call, "warmup-ratio", "warmup_ratio", fraction);
+    return key_set_number(call, "warmup", count > 0 ? "warmup_steps" : "lr_scheduler_type", count);
 }
 
 /* "no", "steps" or "epoch", and the number of steps. */
 static Status finish_every(Invocation *call, const char *option, const char *strategy, const char *steps) {
     const json_t *how = field(call, strategy), *count = field(call, steps);
-    if (is_text(how, "no")) return set_number(call, option, strategy, 0);
+    if (is_text(how, "no")) return key_set_number(call, option, strategy, 0);
     if (is_text(how, "epoch")) return key_set_text(call, option, strategy, "epoch");
     if (how && !json_is_null(how) && !is_text(how, "steps"))
         return key_must_be(call, strategy, "\"no\", \"steps\" or \"epoch\"");

@@ -4,6 +4,7 @@
 #include "cli/keys.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -23,6 +24,42 @@ Status key_set_text(Invocation *call, const char *option, const char *path, cons
     CLEANUP(json_decrefp) json_t *value = json_string(text);
     if (!value) return FAILED("out of memory while reading %s", call->config_path);
     return configfile_set(call, option, path, value);
+}
+
+Status key_set_number(Invocation *call, const char *option, const char *path, double number) {
+    CLEANUP(json_decrefp) json_t *value = json_real(number);
+    if (!value) return FAILED("out of memory while reading %s", call->config_path);
+    return configfile_set(call, option, path, value);
+}
+
+Status key_set_word(Invocation *call, const Key *key, const json_t *value, char ret_ours[KEY_WORD]) {
+    const char *text = json_string_value(value), *at = key->words;
+    size_t size = text ? strlen(text) : 0;
+    for (; text && *at; at += strcspn(at, " "), at += *at == ' ')
+        if (strcspn(at, "=") == size && !(key->any_case ? strncasecmp : strncmp)(at, text, size)) {
+            at += size + 1;
+            snprintf(ret_ours, KEY_WORD, "%.*s", (int)strcspn(at, " "), at);
+            return key_set_text(call, key->option, key->path, ret_ours);
+        }
+    return key_must_be(call, key->path, key->expects);
+}
+
+Status key_take_optimizer(Invocation *call, const Key *key, json_t *value) {
+    char ours[KEY_WORD];
+    TRY(key_set_word(call, key, value, ours));
+    const json_t *file = json_object_get(call->file, "optimizer") ? call->file : call->included;
+    const json_t *params = json_object_get(json_object_get(file, "optimizer"), "params");
+    bool named = strchr(key->path, '.') && json_object_get(params, "momentum");
+    if (strcmp(ours, "sgd") || named || !invocation_slot(call, "momentum")) return OK;
+    return key_set_number(call, "momentum", key->path, 0);
+}
+
+Status key_take_min_ratio(Invocation *call, const Key *key, json_t *value) {
+    double ratio = json_number_value(value);
+    if (!json_is_number(value) || !(ratio >= 0 && ratio <= 1))
+        return key_must_be(call, key->path, "a number from 0 to 1");
+    call->min_lr_ratio = ratio;
+    return OK;
 }
 
 /* ---- values ---- */
@@ -51,6 +88,11 @@ static bool is_off(const json_t *value) {
 
 static bool is_disabled(const json_t *value) {
     return json_is_object(value) && json_is_false(json_object_get(value, "enabled"));
+}
+
+static bool is_only(const json_t *value, const char *only) {
+    if (!strcmp(only, "true")) return json_is_true(value);
+    return json_is_number(value) && json_number_value(value) == strtod(only, NULL);
 }
 
 Status key_unused(Invocation *call, const char *path, const json_t *value) {
@@ -123,8 +165,14 @@ static Status take_path(Invocation *call, const KeyTable *table, const char *pat
     if (key->option && !invocation_slot(call, key->option)) return OK; /* this command has no such option */
     if (key->off)
         return is_off(value) ? OK : USAGE("%s: %s: not supported: %s", call->config_path, path, key->off);
+    if (key->only) return is_only(value, key->only) ? OK : key_must_be(call, path, key->expects);
+    if (key->if_true && !json_is_boolean(value)) return key_must_be(call, path, "true or false");
+    if (key->if_true)
+        return json_is_true(value) ? key_set_text(call, key->option, key->path, key->if_true) : OK;
+    char ours[KEY_WORD];
     if (key->take) return key->take(call, key, value);
-    return configfile_set(call, key->option, key->path, value);
+    return key->words ? key_set_word(call, key, value, ours)
+                      : configfile_set(call, key->option, key->path, value);
 }
 
 Status keys_take(Invocation *call, const char *key, json_t *value, bool *ret_taken) {

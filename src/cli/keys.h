@@ -16,6 +16,7 @@ struct Key {
     const char *off;     /* the feature must be off; otherwise the reason in the error message */
     const char *if_true; /* what true sets the option to; false leaves it */
     const char *words;   /* "theirs=ours theirs=ours": what a text sets it to */
+    bool any_case;       /* ... in upper or lower case */
     const char *only;    /* the only value that weft supports: "true" or a number */
     const char *expects; /* with `words` or `only`: for the error message */
 };
@@ -59,7 +60,8 @@ MUST_USE Status key_must_be(const Invocation *call, const char *path, const char
 MUST_USE Status key_set_text(Invocation *call, const char *option, const char *path, const char *text);
 MUST_USE Status key_set_number(Invocation *call, const char *option, const char *path, double number);
 /* Sets the option to what `words` has for the value, which is returned. */
-MUST_USE Status key_set_word(Invocation *call, const Key *key, const json_t *value, const char **ret_ours);
+enum { KEY_WORD = 32 };
+MUST_USE Status key_set_word(Invocation *call, const Key *key, const json_t *value, char ret_ours[KEY_WORD]);
 /* The name of an optimizer. PyTorch's SGD, unlike weft's, has no momentum by default. */
 MUST_USE Status key_take_optimizer(Invocation *call, const Key *key, json_t *value);
 /* The minimum learning rate as a fraction of the learning rate. */
