@@ -47,8 +47,6 @@ static const Option table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
-
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     (void)call;
     const AnswerConfig *config = arguments;
@@ -84,13 +82,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Find an answer in an article", "weft answer runs/squad article.txt 'Who built it?'"},
-    {"Several questions about piped text, as JSON",
-     "lynx -dump page.html | weft answer --model runs/squad --context - --question 'When?' --question "
-     "'Where?' --json"},
-};
-
 const Command command_answer = {
     .name = "answer",
     .summary = "answer questions about a text with a BERT model trained on SQuAD",
@@ -101,10 +92,12 @@ const Command command_answer = {
                    "than the model's sequence length are read in overlapping windows.",
     .positional = POSITIONAL("model", "context", "question"),
     .config_size = sizeof(AnswerConfig),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Options", table, 0)),
+    .examples =
+        {{"Find an answer in an article", "weft answer runs/squad article.txt 'Who built it?'"},
+         {"Several questions about piped text, as JSON",
+          "lynx -dump page.html | weft answer --model runs/squad --context - --question 'When?' --question "
+          "'Where?' --json"}},
     .run = run,
     .show = show,
 };

@@ -109,13 +109,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Profile GPT-2", "weft bench gpt2 --seq 256 --batch 4"},
-    {"Profile BERT on one thread", "weft bench --model bert-base --seq 384 --threads 1"},
-    {"Leaderboard figures for generation and training, on a GPU",
-     "weft bench --model gpt2-medium --seq 128 --steps 20 --device cuda --leaderboard board.json"},
-};
-
 const Command command_bench = {
     .name = "bench",
     .summary = "profile a training step, kernel by kernel",
@@ -125,9 +118,11 @@ const Command command_bench = {
     .positional = POSITIONAL("model"),
     .config_size = sizeof(BenchArgs),
     .groups = bench_groups,
-    .group_count = BENCH_GROUPS,
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .examples =
+        {{"Profile GPT-2", "weft bench gpt2 --seq 256 --batch 4"},
+         {"Profile BERT on one thread", "weft bench --model bert-base --seq 384 --threads 1"},
+         {"Leaderboard figures for generation and training, on a GPU",
+          "weft bench --model gpt2-medium --seq 128 --steps 20 --device cuda --leaderboard board.json"}},
     .other_keys = true,
     .run = run,
     .show = show,

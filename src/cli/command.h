@@ -93,10 +93,8 @@ struct Command {
     size_t operands_min, operands_max;
     bool reads_operands; /* operands are paths to read, so they may name fetched files */
     size_t config_size;
-    const OptionGroup *groups;
-    size_t group_count;
-    const Example *examples;
-    size_t example_count;
+    const OptionGroup *groups; /* ending with one without options; NULL: none */
+    Example examples[10];      /* ending with an empty one */
     RecipeUse recipe;
     bool family;     /* only groups other commands; uses nothing but the texts above */
     bool other_keys; /* its configuration file may use keys of other tools, see keys.h */
@@ -107,6 +105,7 @@ struct Command {
     Status (*show)(const Invocation *call, const json_t *result, FILE *out);
 };
 
+#define GROUPS(...)     ((const OptionGroup[]){__VA_ARGS__, {0}})
 #define POSITIONAL(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 extern const Command command_fetch, command_prepare, command_train, command_eval, command_answer,

@@ -55,8 +55,6 @@ static const Option compare_table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Comparison", compare_table, 0)};
-
 enum { FIXED_WORDS = 24, NUMBER_SIZE = 24 };
 
 /* What is known of a run before it starts. */
@@ -527,17 +525,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Data parallelism vs pipelines, in minutes on two cores",
-     "weft compare recipes/squad-bert-base.json --scale small"},
-    {"Three interleaved repeats of each run, to tell differences from noise",
-     "weft compare recipes/squad-bert-base.json --scale small --repeat 3"},
-    {"The same on GPUs; options after -- apply to all runs",
-     "weft compare recipes/squad-bert-base.json --out runs/squad -- --device cuda"},
-    {"Predict the results on eight A100s without having any",
-     "weft compare recipes/squad-bert-base.json --simulate --cluster dgx-a100 --out runs/squad-a100"},
-};
-
 const Command command_compare = {
     .name = "compare",
     .summary = "execute the runs of a recipe and compare them",
@@ -553,10 +540,16 @@ const Command command_compare = {
     .operands_min = 1,
     .operands_max = 128,
     .config_size = sizeof(CompareArgs),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Comparison", compare_table, 0)),
+    .examples =
+        {{"Data parallelism vs pipelines, in minutes on two cores",
+          "weft compare recipes/squad-bert-base.json --scale small"},
+         {"Three interleaved repeats of each run, to tell differences from noise",
+          "weft compare recipes/squad-bert-base.json --scale small --repeat 3"},
+         {"The same on GPUs; options after -- apply to all runs",
+          "weft compare recipes/squad-bert-base.json --out runs/squad -- --device cuda"},
+         {"Predict the results on eight A100s without having any",
+          "weft compare recipes/squad-bert-base.json --simulate --cluster dgx-a100 --out runs/squad-a100"}},
     .recipe = RECIPE_OPERAND,
     .run = run,
     .show = show,

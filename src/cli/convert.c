@@ -48,8 +48,6 @@ static const Option table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
-
 /* State of one conversion. */
 typedef struct Work {
     ModelDir from;
@@ -268,12 +266,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Halve the size, for inference", "weft convert runs/first small --dtype bf16"},
-    {"Write a file for llama.cpp", "weft convert runs/first first.gguf --dtype q8_0"},
-    {"Put a question-answering head on a pretrained BERT", "weft convert --model bert --out qa --head span"},
-};
-
 const Command command_convert = {
     .name = "convert",
     .summary = "change the data type, file size or output heads of a checkpoint",
@@ -286,10 +278,11 @@ const Command command_convert = {
         "ignores Mistral's sliding window, so the file's context length is at most the window.",
     .positional = POSITIONAL("model", "out"),
     .config_size = sizeof(ConvertConfig),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Options", table, 0)),
+    .examples = {{"Halve the size, for inference", "weft convert runs/first small --dtype bf16"},
+                 {"Write a file for llama.cpp", "weft convert runs/first first.gguf --dtype q8_0"},
+                 {"Put a question-answering head on a pretrained BERT",
+                  "weft convert --model bert --out qa --head span"}},
     .run = run,
     .show = show,
 };

@@ -118,10 +118,6 @@ static const Option layout_table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {
-    OPTION_GROUP("Options", table, 0), OPTION_GROUP("Comparison", against_table, 0),
-    OPTION_GROUP("SQuAD", squad_table, 0), OPTION_GROUP("Layout", layout_table, 0)};
-
 /* Joins the ranks and divides cores and GPUs among them, as train does. */
 static Status enter(Invocation *call, EvalArgs *args, bool *ret_here) {
     TrainArgs train = {.config = args->config.settings, .layout = args->layout};
@@ -267,22 +263,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Loss of a trained model on other text", "weft eval runs/first other.txt"},
-    {"Cost and benefit of quantization",
-     "weft eval --model runs/first --against first-int8 first-int4 --data other.txt"},
-    {"Accuracy, F1 and confusion matrix of a classifier",
-     "weft eval --model runs/reviews --data test.csv --text-field review --label-field stars"},
-    {"Correlations of a regression with two outputs",
-     "weft eval --model runs/mood --data test.csv --label-field valence,arousal"},
-    {"Answer the SQuAD questions, score the answers and save them",
-     "weft eval --task squad --model runs/squad --data dev-v2.0.json --out answers"},
-    {"Evaluate a model that is too large for one device",
-     "weft eval --model runs/large --data wiki.test.txt --ranks 4 --tp 4"},
-    {"Score existing SQuAD predictions",
-     "weft eval --task squad --data dev-v2.0.json --predictions predictions.json"},
-};
-
 const Command command_eval = {
     .name = "eval",
     .summary = "measure the loss of a model on data",
@@ -295,10 +275,21 @@ const Command command_eval = {
                    "without a model. Files may be gzipped.",
     .positional = POSITIONAL("model", "data"),
     .config_size = sizeof(EvalArgs),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Options", table, 0), OPTION_GROUP("Comparison", against_table, 0),
+                     OPTION_GROUP("SQuAD", squad_table, 0), OPTION_GROUP("Layout", layout_table, 0)),
+    .examples = {{"Loss of a trained model on other text", "weft eval runs/first other.txt"},
+                 {"Cost and benefit of quantization",
+                  "weft eval --model runs/first --against first-int8 first-int4 --data other.txt"},
+                 {"Accuracy, F1 and confusion matrix of a classifier",
+                  "weft eval --model runs/reviews --data test.csv --text-field review --label-field stars"},
+                 {"Correlations of a regression with two outputs",
+                  "weft eval --model runs/mood --data test.csv --label-field valence,arousal"},
+                 {"Answer the SQuAD questions, score the answers and save them",
+                  "weft eval --task squad --model runs/squad --data dev-v2.0.json --out answers"},
+                 {"Evaluate a model that is too large for one device",
+                  "weft eval --model runs/large --data wiki.test.txt --ranks 4 --tp 4"},
+                 {"Score existing SQuAD predictions",
+                  "weft eval --task squad --data dev-v2.0.json --predictions predictions.json"}},
     .run = run,
     .show = show,
 };

@@ -36,8 +36,6 @@ static const Option table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
-
 /* ---- the list ---- */
 
 static json_t *file_row(const FetchFile *file) {
@@ -272,13 +270,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"A small text to train on", "weft fetch tinyshakespeare"},
-    {"The released GPT-2 and WikiText-103, into your own directory",
-     "weft fetch gpt2 wikitext-103 --out data"},
-    {"Import files from a USB drive", "weft fetch squad-v2 --from /media/usb"},
-};
-
 const Command command_fetch = {
     .name = "fetch",
     .summary = "download datasets, tokenizers and weights",
@@ -293,10 +284,11 @@ const Command command_fetch = {
     .operands = "[NAME...]",
     .operands_max = 1000,
     .config_size = sizeof(FetchArgs),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Options", table, 0)),
+    .examples = {{"A small text to train on", "weft fetch tinyshakespeare"},
+                 {"The released GPT-2 and WikiText-103, into your own directory",
+                  "weft fetch gpt2 wikitext-103 --out data"},
+                 {"Import files from a USB drive", "weft fetch squad-v2 --from /media/usb"}},
     .run = run,
     .show = show,
 };

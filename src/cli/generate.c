@@ -127,12 +127,6 @@ static const Option run_options[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {
-    OPTION_GROUP("Prompts", prompt_options, 0),       OPTION_GROUP("Sampling", sampling_options, 0),
-    OPTION_GROUP("Changing logits", rule_options, 0), OPTION_GROUP("Beam search", beam_options, 0),
-    OPTION_GROUP("Execution", run_options, 0),
-};
-
 /* ---- prompts ---- */
 
 static Status add_prompt(PromptList *list, Encoder *encoder, const char *text) {
@@ -365,20 +359,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Continue a text with a trained model", "weft generate runs/first 'int main('"},
-    {"Four samples, more conservative",
-     "weft generate --model runs/first --prompt 'The ' --samples 4 --temperature 0.8 --top-k 40"},
-    {"Continue a file by one line", "weft generate --model runs/first --prompt-file start.txt --stop $'\\n'"},
-    {"The three best continuations of a beam search",
-     "weft generate --model gpt2/ --prompt 'The ' --beams 5 --samples 3 --no-repeat-ngram 3"},
-    {"Write together with the model, line by line", "weft generate -i --model runs/first"},
-    {"Continue every line of a file, with the log probability of each new token",
-     "weft generate --model gpt2/ --prompts lines.txt --greedy --logprobs --json > results.jsonl"},
-    {"Most likely continuation of token ids, as JSON",
-     "weft generate --model gpt2/ --prompt-ids 464,3290 --greedy --max-tokens 20 --json"},
-};
-
 const Command command_generate = {
     .name = "generate",
     .summary = "continue prompts with a language model",
@@ -406,10 +386,23 @@ const Command command_generate = {
         "on other prompts or the number of samples.",
     .positional = POSITIONAL("model", "prompt"),
     .config_size = sizeof(GenerateConfig),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups =
+        GROUPS(OPTION_GROUP("Prompts", prompt_options, 0), OPTION_GROUP("Sampling", sampling_options, 0),
+               OPTION_GROUP("Changing logits", rule_options, 0), OPTION_GROUP("Beam search", beam_options, 0),
+               OPTION_GROUP("Execution", run_options, 0)),
+    .examples =
+        {{"Continue a text with a trained model", "weft generate runs/first 'int main('"},
+         {"Four samples, more conservative",
+          "weft generate --model runs/first --prompt 'The ' --samples 4 --temperature 0.8 --top-k 40"},
+         {"Continue a file by one line",
+          "weft generate --model runs/first --prompt-file start.txt --stop $'\\n'"},
+         {"The three best continuations of a beam search",
+          "weft generate --model gpt2/ --prompt 'The ' --beams 5 --samples 3 --no-repeat-ngram 3"},
+         {"Write together with the model, line by line", "weft generate -i --model runs/first"},
+         {"Continue every line of a file, with the log probability of each new token",
+          "weft generate --model gpt2/ --prompts lines.txt --greedy --logprobs --json > results.jsonl"},
+         {"Most likely continuation of token ids, as JSON",
+          "weft generate --model gpt2/ --prompt-ids 464,3290 --greedy --max-tokens 20 --json"}},
     .run = run,
     .show = show,
 };

@@ -110,9 +110,9 @@ const char *help_synopsis(const Command *command, char *buffer) {
     int used = snprintf(buffer, LABEL_SIZE, "weft %s%s", command->name, command->family ? " COMMAND" : "");
     for (size_t i = 0; command->positional && command->positional[i] && used < LABEL_SIZE; i++)
         used += snprintf(buffer + used, LABEL_SIZE - (size_t)used, " %s", help_operand(command, i, spelling));
-    for (size_t g = 0; g < command->group_count; g++)
-        for (size_t i = 0; i < command->groups[g].count; i++) {
-            const Option *option = &command->groups[g].options[i];
+    for (const OptionGroup *group = command->groups; group && group->options; group++)
+        for (size_t i = 0; i < group->count; i++) {
+            const Option *option = &group->options[i];
             if (option->required && !is_positional(command, option) && used < LABEL_SIZE)
                 used += snprintf(buffer + used, LABEL_SIZE - (size_t)used, " %s",
                                  help_spelling(option, spelling));
@@ -204,10 +204,10 @@ static void print_command(FILE *out, const Command *command) {
     if (command->family) list_commands(out, command);
     const OptionGroup *group;
     for (size_t g = 0; (group = command_group(command, g)); g++) print_group(out, group);
-    if (command->example_count) heading(out, "Examples");
-    for (size_t i = 0; i < command->example_count; i++)
-        fprintf(out, "%s  %s:\n      %s\n", i ? "\n" : "", command->examples[i].what,
-                command->examples[i].line);
+    if (command->examples[0].what) heading(out, "Examples");
+    for (const Example *example = command->examples; example->what; example++)
+        fprintf(out, "%s  %s:\n      %s\n", example > command->examples ? "\n" : "", example->what,
+                example->line);
 }
 
 void help_overview(FILE *out) {
@@ -309,8 +309,6 @@ static const Option help_table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup help_groups[] = {OPTION_GROUP("Options", help_table, 0)};
-
 static Status run(Invocation *call, void *config, json_t **ret_result) {
     const HelpArgs *args = config;
     if (args->all && call->operand_count)
@@ -340,13 +338,6 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"List the commands", "weft help"},
-    {"List the options of a command", "weft help train"},
-    {"Read the help for all commands", "weft help --all | less"},
-    {"Enable completion in this bash session", "source <(weft help --completion bash)"},
-};
-
 const Command command_help = {
     .name = "help",
     .summary = "show help for commands and their options",
@@ -355,9 +346,10 @@ const Command command_help = {
     .operands = "[COMMAND]",
     .operands_max = 2,
     .config_size = sizeof(HelpArgs),
-    .groups = help_groups,
-    .group_count = COUNT_OF(help_groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Options", help_table, 0)),
+    .examples = {{"List the commands", "weft help"},
+                 {"List the options of a command", "weft help train"},
+                 {"Read the help for all commands", "weft help --all | less"},
+                 {"Enable completion in this bash session", "source <(weft help --completion bash)"}},
     .run = run,
 };

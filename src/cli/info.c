@@ -30,8 +30,6 @@ static const Option table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
-
 /* ---- a safetensors file ---- */
 
 static json_t *describe_tensor(const SafeTensor *tensor) {
@@ -395,12 +393,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Describe this machine", "weft info"},
-    {"Describe a run and its newest checkpoint", "weft info runs/first"},
-    {"Check token files or a run's checkpoint for damage", "weft info --verify runs/first"},
-};
-
 const Command command_info = {
     .name = "info",
     .summary = "describe a run, checkpoint, tokenizer, token files or this machine",
@@ -411,10 +403,10 @@ const Command command_info = {
     .operands_max = 1,
     .reads_operands = true,
     .config_size = sizeof(InfoConfig),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Options", table, 0)),
+    .examples = {{"Describe this machine", "weft info"},
+                 {"Describe a run and its newest checkpoint", "weft info runs/first"},
+                 {"Check token files or a run's checkpoint for damage", "weft info --verify runs/first"}},
     .run = run,
     .show = show,
 };

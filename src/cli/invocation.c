@@ -46,8 +46,8 @@ static const OptionGroup recipe_options = OPTION_GROUP("Recipe", recipe_table, 0
 static const OptionGroup scale_option = {.heading = "Recipe", .options = recipe_table, .count = 1};
 
 const OptionGroup *command_group(const Command *command, size_t index) {
-    if (index < command->group_count) return &command->groups[index];
-    index -= command->group_count;
+    for (const OptionGroup *group = command->groups; group && group->options; group++)
+        if (index-- == 0) return group;
     if (command->recipe != RECIPE_NONE && index-- == 0)
         return command->recipe == RECIPE_CONFIG ? &recipe_options : &scale_option;
     return index == 0 ? &common_options : NULL;
@@ -77,10 +77,11 @@ static void add_slots(Invocation *call, const OptionGroup *group, void *start, b
 static Status make_slots(Invocation *call) {
     const Command *command = call->command;
     size_t count = common_options.count + recipe_options.count;
-    for (size_t g = 0; g < command->group_count; g++) count += command->groups[g].count;
+    const OptionGroup *group;
+    for (group = command->groups; group && group->options; group++) count += group->count;
     TRY(mem_new(count, sizeof *call->slots, &call->slots));
-    for (size_t g = 0; g < command->group_count; g++)
-        add_slots(call, &command->groups[g], call->config, false);
+    for (group = command->groups; group && group->options; group++)
+        add_slots(call, group, call->config, false);
     add_slots(call, &common_options, call, true);
     add_slots(call, &recipe_options, call, true);
     for (size_t i = 0; i < call->slot_count; i++)
@@ -102,9 +103,9 @@ static bool is_named(const Option *option, const char *name, size_t length) {
 }
 
 bool command_has_option(const Command *command, const char *name) {
-    for (size_t g = 0; g < command->group_count; g++)
-        for (size_t i = 0; i < command->groups[g].count; i++)
-            if (is_named(&command->groups[g].options[i], name, strlen(name))) return true;
+    for (const OptionGroup *group = command->groups; group && group->options; group++)
+        for (size_t i = 0; i < group->count; i++)
+            if (is_named(&group->options[i], name, strlen(name))) return true;
     return false;
 }
 

@@ -75,11 +75,11 @@ static void write_command(FILE *out, const Command *command) {
     }
     const OptionGroup *group;
     for (size_t g = 0; (group = command_group(command, g)) != &common_options; g++) write_group(out, group);
-    if (command->example_count) fputs(".PP\nExamples:\n", out);
-    for (size_t i = 0; i < command->example_count; i++) {
+    if (command->examples[0].what) fputs(".PP\nExamples:\n", out);
+    for (const Example *example = command->examples; example->what; example++) {
         fputs(".TP\n", out);
-        roff_line(out, command->examples[i].what);
-        roff_line(out, command->examples[i].line);
+        roff_line(out, example->what);
+        roff_line(out, example->line);
     }
 }
 

@@ -43,9 +43,9 @@ static Status plan_spec(Invocation *call, PlanArgs *args, const Cluster *cluster
 }
 
 Status plan_only(const Invocation *call, const char *mode, const char *const *known) {
-    for (int g = 0; g < PLAN_GROUPS; g++)
-        for (size_t i = 0; i < plan_groups[g].count; i++) {
-            const char *name = plan_groups[g].options[i].name;
+    for (const OptionGroup *group = plan_groups; group->options; group++)
+        for (size_t i = 0; i < group->count; i++) {
+            const char *name = group->options[i].name;
             const Slot *slot = invocation_slot(call, name);
             const char *const *at = known;
             while (*at && strcmp(*at, name)) at++;
@@ -319,26 +319,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Memory of GPT-2 medium on one rank in bf16", "weft plan gpt2-medium --batch 8 --precision bf16"},
-    {"Check whether a model with 8.3 B parameters fits on 16 GPUs",
-     "weft plan --model gpt2 --layers 72 --hidden 3072 --heads 32 --ranks 16 --tp 8 --batch 16 --recompute "
-     "block --precision fp16 --cluster dgx2-v100"},
-    {"Step time of BERT-large on an H200, by phase",
-     "weft plan --model bert-large --batch 32 --micro-batch 32 --dropout 0 --cluster h200"},
-    {"Fastest layouts for 175 B parameters on 1024 GPUs",
-     "weft plan --search --ranks 1024 --cluster dgx-a100 --model gpt2 --layers 96 --hidden 12288 --heads 96 "
-     "--seq 2048 --batch 1536"},
-    {"The same as a page, with costs",
-     "weft plan --search --ranks 64 --cluster h100 --model gpt2-xl --batch 512 --price 2.5 --html plan.html"},
-    {"Scaling of GPT-2 medium, with curves",
-     "weft plan --sweep 8,16,...,1024 scaling.svg --model gpt2-medium --batch 64 --cluster h100"},
-    {"Measure this machine, for --cluster", "weft plan --measure --out here.json"},
-    {"Timeline of the 1F1B schedule with four stages", "weft plan --draw --pp 4 --micros 8"},
-    {"The zero-bubble schedule, also as SVG",
-     "weft plan --draw zb.svg --pp 4 --micros 8 --pp-schedule zero-bubble"},
-};
-
 const Command command_plan = {
     .name = "plan",
     .summary = "predict memory and step time of a layout without running it",
@@ -359,9 +339,26 @@ const Command command_plan = {
     .operands_max = 1,
     .config_size = sizeof(PlanArgs),
     .groups = plan_groups,
-    .group_count = PLAN_GROUPS,
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .examples =
+        {{"Memory of GPT-2 medium on one rank in bf16", "weft plan gpt2-medium --batch 8 --precision bf16"},
+         {"Check whether a model with 8.3 B parameters fits on 16 GPUs",
+          "weft plan --model gpt2 --layers 72 --hidden 3072 --heads 32 --ranks 16 --tp 8 --batch 16 "
+          "--recompute "
+          "block --precision fp16 --cluster dgx2-v100"},
+         {"Step time of BERT-large on an H200, by phase",
+          "weft plan --model bert-large --batch 32 --micro-batch 32 --dropout 0 --cluster h200"},
+         {"Fastest layouts for 175 B parameters on 1024 GPUs",
+          "weft plan --search --ranks 1024 --cluster dgx-a100 --model gpt2 --layers 96 --hidden 12288 "
+          "--heads 96 "
+          "--seq 2048 --batch 1536"},
+         {"The same as a page, with costs", "weft plan --search --ranks 64 --cluster h100 --model gpt2-xl "
+                                            "--batch 512 --price 2.5 --html plan.html"},
+         {"Scaling of GPT-2 medium, with curves",
+          "weft plan --sweep 8,16,...,1024 scaling.svg --model gpt2-medium --batch 64 --cluster h100"},
+         {"Measure this machine, for --cluster", "weft plan --measure --out here.json"},
+         {"Timeline of the 1F1B schedule with four stages", "weft plan --draw --pp 4 --micros 8"},
+         {"The zero-bubble schedule, also as SVG",
+          "weft plan --draw zb.svg --pp 4 --micros 8 --pp-schedule zero-bubble"}},
     .other_keys = true,
     .run = run,
     .show = show,

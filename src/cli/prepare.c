@@ -66,8 +66,6 @@ static const Option table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
-
 static Status open_tokenizer(const char *path, bool bert, Tokenizer **ret_tokenizer) {
     if (!strcmp(path, "bytes")) return tokenizer_new_bytes(ret_tokenizer, bert);
     return tokenizer_load(ret_tokenizer, path);
@@ -307,17 +305,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Tokenize text files with GPT-2's tokenizer, one document per file",
-     "weft prepare --tokenizer gpt2 --data books/*.txt --out tokens"},
-    {"Tokenize JSON lines and hold out 1% for validation",
-     "weft prepare --tokenizer gpt2 --data corpus.jsonl.gz --field body --val-fraction 0.01 --out tokens"},
-    {"Cornell movie dialogs as pairs of utterances",
-     "weft prepare --format cornell --data movie_lines.txt movie_conversations.txt --out dialogs"},
-    {"SQuAD questions as token ids",
-     "weft prepare --format squad --tokenizer bert-base-uncased --data train-v2.0.json --out squad"},
-};
-
 const Command command_prepare = {
     .name = "prepare",
     .summary = "tokenize text and JSON lines into token files",
@@ -330,10 +317,17 @@ const Command command_prepare = {
         "The directory appears only when it is complete; an interrupted command leaves nothing behind.",
     .positional = POSITIONAL("data"),
     .config_size = sizeof(PrepareArgs),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Options", table, 0)),
+    .examples =
+        {{"Tokenize text files with GPT-2's tokenizer, one document per file",
+          "weft prepare --tokenizer gpt2 --data books/*.txt --out tokens"},
+         {"Tokenize JSON lines and hold out 1% for validation",
+          "weft prepare --tokenizer gpt2 --data corpus.jsonl.gz --field body --val-fraction 0.01 --out "
+          "tokens"},
+         {"Cornell movie dialogs as pairs of utterances",
+          "weft prepare --format cornell --data movie_lines.txt movie_conversations.txt --out dialogs"},
+         {"SQuAD questions as token ids",
+          "weft prepare --format squad --tokenizer bert-base-uncased --data train-v2.0.json --out squad"}},
     .run = run,
     .show = show,
 };

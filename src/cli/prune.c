@@ -160,17 +160,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Prune 80% of the weights", "weft prune --model gpt2 --out sparse --amount 0.8"},
-    {"Compare weights with rows of all matrices: validation loss and step time by share pruned",
-     "weft prune --model gpt2 --out curves --kind weights --also all-rows --amount 0.9 --rounds 9 --ramp "
-     "even "
-     "--data text.txt"},
-    {"Prune half of the feed-forward neurons in five rounds of pruning and training",
-     "weft prune --model gpt2 --out smaller --kind rows --amount 0.5 --rounds 5 --data text.txt "
-     "--steps-per-round 200 --lr 5e-5"},
-};
-
 const Command command_prune = {
     .name = "prune",
     .summary = "prune weights, rows or heads of a model",
@@ -185,9 +174,15 @@ const Command command_prune = {
     .positional = POSITIONAL("model", "out"),
     .config_size = sizeof(PruneArgs),
     .groups = prune_groups,
-    .group_count = PRUNE_GROUPS,
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .examples = {{"Prune 80% of the weights", "weft prune --model gpt2 --out sparse --amount 0.8"},
+                 {"Compare weights with rows of all matrices: validation loss and step time by share pruned",
+                  "weft prune --model gpt2 --out curves --kind weights --also all-rows --amount 0.9 --rounds "
+                  "9 --ramp "
+                  "even "
+                  "--data text.txt"},
+                 {"Prune half of the feed-forward neurons in five rounds of pruning and training",
+                  "weft prune --model gpt2 --out smaller --kind rows --amount 0.5 --rounds 5 --data text.txt "
+                  "--steps-per-round 200 --lr 5e-5"}},
     .recipe = RECIPE_CONFIG,
     .run = run,
     .show = show,

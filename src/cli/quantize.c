@@ -64,9 +64,6 @@ static const Option evaluate_table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, offsetof(QuantizeSpec, config)),
-                                     OPTION_GROUP("Evaluation", evaluate_table, 0)};
-
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     QuantizeSpec *args = arguments;
     CLEANUP(json_decrefp) json_t *result = NULL, *evaluation = NULL;
@@ -125,15 +122,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Quantize to int8, a quarter of the size",
-     "weft quantize --model runs/first --out first-int8 --int8-embedding"},
-    {"Quantize the layers to int4: smaller still, and faster generation on CPUs",
-     "weft quantize --model runs/first --out first-int4 --bits 4 --int8-embedding"},
-    {"Quantize, then compare time, loss and generated text with the original",
-     "weft quantize --model runs/first --out first-int8 --int8-embedding --evaluate other.txt"},
-};
-
 const Command command_quantize = {
     .name = "quantize",
     .summary = "quantize a checkpoint to int8 or int4 for inference",
@@ -145,10 +133,14 @@ const Command command_quantize = {
         "cannot be trained further, and transformers does not load it. Never overwrites files.",
     .positional = POSITIONAL("model", "out"),
     .config_size = sizeof(QuantizeSpec),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Options", table, offsetof(QuantizeSpec, config)),
+                     OPTION_GROUP("Evaluation", evaluate_table, 0)),
+    .examples = {{"Quantize to int8, a quarter of the size",
+                  "weft quantize --model runs/first --out first-int8 --int8-embedding"},
+                 {"Quantize the layers to int4: smaller still, and faster generation on CPUs",
+                  "weft quantize --model runs/first --out first-int4 --bits 4 --int8-embedding"},
+                 {"Quantize, then compare time, loss and generated text with the original",
+                  "weft quantize --model runs/first --out first-int8 --int8-embedding --evaluate other.txt"}},
     .recipe = RECIPE_CONFIG,
     .run = run,
     .show = show,

@@ -44,8 +44,6 @@ static const Option table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
-
 /* What each rank reports. */
 typedef struct RankFacts {
     char host[64];
@@ -214,11 +212,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Four ranks on this node", "weft ranks --ranks 4"},
-    {"All ranks of a cluster job", "mpirun -n 64 weft ranks"},
-};
-
 const Command command_ranks = {
     .name = "ranks",
     .summary = "start ranks, show their cores and measure communication",
@@ -229,10 +222,9 @@ const Command command_ranks = {
         "ranks of a node together. Measures all-reduce: the latency for a single value, and the "
         "rate for --size bytes (bytes / time).",
     .config_size = sizeof(RanksConfig),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Options", table, 0)),
+    .examples = {{"Four ranks on this node", "weft ranks --ranks 4"},
+                 {"All ranks of a cluster job", "mpirun -n 64 weft ranks"}},
     .run = run,
     .show = show,
 };

@@ -47,8 +47,6 @@ static const Option report_table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Report", report_table, 0)};
-
 /* The last component of a path, as the name to show. */
 static Status name_of(const char *path, char **ret_name) {
     size_t length = strlen(path);
@@ -316,13 +314,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Compare two runs", "weft report runs/one runs/two --out both.html"},
-    {"The table for a paper", "weft report runs/squad --format latex --out squad.tex"},
-    {"Follow runs in the browser while they train", "weft report --serve 8080 runs/squad"},
-    {"Regenerate the page of a comparison", "weft report runs/squad --out runs/squad/report.html"},
-};
-
 const Command command_report = {
     .name = "report",
     .summary = "write a page that compares runs",
@@ -332,10 +323,12 @@ const Command command_report = {
     .operands_min = 1,
     .operands_max = 64,
     .config_size = sizeof(ReportArgs),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Report", report_table, 0)),
+    .examples = {{"Compare two runs", "weft report runs/one runs/two --out both.html"},
+                 {"The table for a paper", "weft report runs/squad --format latex --out squad.tex"},
+                 {"Follow runs in the browser while they train", "weft report --serve 8080 runs/squad"},
+                 {"Regenerate the page of a comparison",
+                  "weft report runs/squad --out runs/squad/report.html"}},
     .run = run,
     .show = show,
 };

@@ -1,18 +1,13 @@
 /* weft tokenizer: the family of tokenizer commands. */
 #include "cli/command.h"
 
-static const Example examples[] = {
-    {"Train a byte-level BPE tokenizer like GPT-2's",
-     "weft tokenizer train --vocab 32000 --data corpus.txt --out tok"},
-    {"Tokenize a text", "weft tokenizer encode --tokenizer gpt2 --text 'Hello, world'"},
-    {"Decode tokens", "weft tokenizer decode --tokenizer gpt2 --ids '15496 11 995'"},
-};
-
 const Command command_tokenizer = {
     .name = "tokenizer",
     .summary = "train tokenizers, encode and decode text",
     .description = "For the options of a command, see for example 'weft help tokenizer train'.",
     .family = true,
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .examples = {{"Train a byte-level BPE tokenizer like GPT-2's",
+                  "weft tokenizer train --vocab 32000 --data corpus.txt --out tok"},
+                 {"Tokenize a text", "weft tokenizer encode --tokenizer gpt2 --text 'Hello, world'"},
+                 {"Decode tokens", "weft tokenizer decode --tokenizer gpt2 --ids '15496 11 995'"}},
 };

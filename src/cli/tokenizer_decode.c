@@ -26,8 +26,6 @@ static const Option options[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Tokens", options, 0)};
-
 enum { SHOWN = 20 }; /* bytes of the input in messages */
 
 typedef struct Ids {
@@ -138,12 +136,6 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Decode a few tokens", "weft tokenizer decode --tokenizer gpt2 --ids '15496 11 995'"},
-    {"Round trip",
-     "weft tokenizer encode --tokenizer gpt2 --file a.txt | weft tokenizer decode --tokenizer gpt2 >b.txt"},
-};
-
 const Command command_tokenizer_decode = {
     .name = "tokenizer decode",
     .summary = "convert token ids to text",
@@ -151,9 +143,9 @@ const Command command_tokenizer_decode = {
                    "{\"text\": ...}, where invalid UTF-8 becomes U+FFFD.",
     .positional = POSITIONAL("tokenizer", "ids"),
     .config_size = sizeof(DecodeArgs),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Tokens", options, 0)),
+    .examples = {{"Decode a few tokens", "weft tokenizer decode --tokenizer gpt2 --ids '15496 11 995'"},
+                 {"Round trip", "weft tokenizer encode --tokenizer gpt2 --file a.txt | weft tokenizer decode "
+                                "--tokenizer gpt2 >b.txt"}},
     .run = run,
 };

@@ -34,8 +34,6 @@ static const Option options[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Text", options, 0)};
-
 /* The tokens of all texts, concatenated. */
 typedef struct Encoded {
     TokenList list;
@@ -169,13 +167,6 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Encode a file, as JSON", "weft tokenizer encode --tokenizer gpt2 --file story.txt --json"},
-    {"Encode a pair of texts",
-     "weft tokenizer encode --tokenizer bert --text 'who?' --pair 'a cat' --type-ids"},
-    {"Encode piped text line by line", "sort words | weft tokenizer encode --tokenizer bert --lines"},
-};
-
 const Command command_tokenizer_encode = {
     .name = "tokenizer encode",
     .summary = "convert text to token ids",
@@ -185,9 +176,11 @@ const Command command_tokenizer_encode = {
         "with --offsets also \"offsets\" and \"tokens\"; with --lines, {\"lines\": [...]} of such objects.",
     .positional = POSITIONAL("tokenizer", "text"),
     .config_size = sizeof(EncodeArgs),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Text", options, 0)),
+    .examples = {{"Encode a file, as JSON", "weft tokenizer encode --tokenizer gpt2 --file story.txt --json"},
+                 {"Encode a pair of texts",
+                  "weft tokenizer encode --tokenizer bert --text 'who?' --pair 'a cat' --type-ids"},
+                 {"Encode piped text line by line",
+                  "sort words | weft tokenizer encode --tokenizer bert --lines"}},
     .run = run,
 };

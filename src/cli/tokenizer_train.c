@@ -58,11 +58,6 @@ static const Option text_options[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {
-    OPTION_GROUP("Vocabulary", vocabulary_options, 0),
-    OPTION_GROUP("Data and output", text_options, 0),
-};
-
 /* ---- special tokens ---- */
 
 static bool is_among(const char *token, const char *const *list, int count) {
@@ -270,12 +265,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"BPE like GPT-2's", "weft tokenizer train --vocab 32000 --data corpus.jsonl.gz --out tok"},
-    {"WordPiece like BERT's, with an additional special token",
-     "weft tokenizer train --kind wordpiece --vocab 30000 --data *.txt --special [USER] --out tok"},
-};
-
 const Command command_tokenizer_train = {
     .name = "tokenizer train",
     .summary = "train a tokenizer on text",
@@ -284,10 +273,12 @@ const Command command_tokenizer_train = {
                    "The result depends only on the text, not on threads or the order of files.",
     .positional = POSITIONAL("data"),
     .config_size = sizeof(TrainArgs),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Vocabulary", vocabulary_options, 0),
+                     OPTION_GROUP("Data and output", text_options, 0)),
+    .examples =
+        {{"BPE like GPT-2's", "weft tokenizer train --vocab 32000 --data corpus.jsonl.gz --out tok"},
+         {"WordPiece like BERT's, with an additional special token",
+          "weft tokenizer train --kind wordpiece --vocab 30000 --data *.txt --special [USER] --out tok"}},
     .run = run,
     .show = show,
 };

@@ -239,15 +239,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Train a small byte-level GPT-2 on weft's own source", "weft train self --steps 200 --out runs/first"},
-    {"Continue an interrupted run", "weft train --out runs/first --resume"},
-    {"Fine-tune a Hugging Face checkpoint on your own tokens",
-     "weft train --model path/to/gpt2 --data tokens.u16 --lr 3e-5 --batch 16 --micro-batch 4 --out "
-     "runs/mine"},
-    {"Read settings from a file and override one", "weft train --config run.json --lr 1e-4"},
-};
-
 const Command command_train = {
     .name = "train",
     .summary = "train a model from scratch or from a checkpoint",
@@ -261,9 +252,14 @@ const Command command_train = {
     .positional = POSITIONAL("data"),
     .config_size = sizeof(TrainArgs),
     .groups = train_groups,
-    .group_count = TRAIN_GROUPS,
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .examples =
+        {{"Train a small byte-level GPT-2 on weft's own source",
+          "weft train self --steps 200 --out runs/first"},
+         {"Continue an interrupted run", "weft train --out runs/first --resume"},
+         {"Fine-tune a Hugging Face checkpoint on your own tokens",
+          "weft train --model path/to/gpt2 --data tokens.u16 --lr 3e-5 --batch 16 --micro-batch 4 --out "
+          "runs/mine"},
+         {"Read settings from a file and override one", "weft train --config run.json --lr 1e-4"}},
     .recipe = RECIPE_CONFIG,
     .other_keys = true,
     .resumes = true,

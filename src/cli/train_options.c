@@ -505,26 +505,29 @@ static const Option pruned_table[] = {
 };
 /* clang-format on */
 
-const OptionGroup train_groups[TRAIN_GROUPS] = {
+const OptionGroup train_groups[] = {
     OPTION_GROUP("Model", model_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Data", data_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Training", training_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Run", run_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Layout", layout_table, 0),
+    {0},
 };
 
-const OptionGroup bench_groups[BENCH_GROUPS] = {
+const OptionGroup bench_groups[] = {
     OPTION_GROUP("Model", model_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Measurement", bench_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Leaderboard", leader_table, 0),
     OPTION_GROUP("Layout", layout_table, 0),
+    {0},
 };
 
-const OptionGroup plan_groups[PLAN_GROUPS] = {
+const OptionGroup plan_groups[] = {
     OPTION_GROUP("Plan", plan_table, 0),
     OPTION_GROUP("Failures", failure_table, offsetof(PlanArgs, failure)),
     OPTION_GROUP("Model", model_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Layout", layout_table, 0),
+    {0},
 };
 
 /* Leading rows that prune replaces: --data; --steps and --epochs. */
@@ -533,12 +536,13 @@ enum { DATA_ROWS = 1, LENGTH_ROWS = 2 };
 #define REST_GROUP(title, table, skip, at)                                                                   \
     { .heading = (title), .options = (table) + (skip), .count = COUNT_OF(table) - (skip), .base = (at) }
 
-const OptionGroup prune_groups[PRUNE_GROUPS] = {
+const OptionGroup prune_groups[] = {
     OPTION_GROUP("Pruning", prune_table, offsetof(PruneArgs, prune)),
     OPTION_GROUP("Model and data", pruned_table, offsetof(PruneArgs, train.config)),
     REST_GROUP("Reading data", data_table, DATA_ROWS, offsetof(PruneArgs, train.config)),
     REST_GROUP("Training", training_table, LENGTH_ROWS, offsetof(PruneArgs, train.config)),
     OPTION_GROUP("Layout", layout_table, offsetof(PruneArgs, train)),
+    {0},
 };
 
 const char *warmup_file(const Invocation *call) {

@@ -62,9 +62,7 @@ typedef struct PruneArgs {
     PruneSpec prune;
 } PruneArgs;
 
-enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 4, PLAN_GROUPS = 4, PRUNE_GROUPS = 5 };
-extern const OptionGroup train_groups[TRAIN_GROUPS], bench_groups[BENCH_GROUPS], plan_groups[PLAN_GROUPS],
-    prune_groups[PRUNE_GROUPS];
+extern const OptionGroup train_groups[], bench_groups[], plan_groups[], prune_groups[];
 
 extern const char *const task_choices[], *const problem_choices[], *const format_choices[];
 extern const char *const format_old_choices[], *const device_choices[], *const kernel_choices[];

@@ -42,8 +42,6 @@ static const Option table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
-
 /* WEFT_TEST_FLIP=RANK damages the memory of a rank, for tests. */
 static int flipped_rank(void) {
     const char *rank = getenv("WEFT_TEST_FLIP");
@@ -159,13 +157,6 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     return OK;
 }
 
-static const Example examples[] = {
-    {"Four ranks on this machine", "weft verify --ranks 4"},
-    {"All GPUs of two nodes, with a page",
-     "weft verify --ranks 16 --hosts node1:8,node2:8 --device cuda --html verify.html"},
-    {"The ranks of a batch job, for ten minutes", "srun weft verify --device cuda --time 600"},
-};
-
 const Command command_verify = {
     .name = "verify",
     .summary = "check that a machine or cluster trains correctly in every layout",
@@ -178,10 +169,11 @@ const Command command_verify = {
         "Names the first parameter, step, layout and ranks that differ, and the smallest layout that shows "
         "it. Exit code 0: no differences; 1: there are some.",
     .config_size = sizeof(VerifyArgs),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
+    .groups = GROUPS(OPTION_GROUP("Options", table, 0)),
+    .examples = {{"Four ranks on this machine", "weft verify --ranks 4"},
+                 {"All GPUs of two nodes, with a page",
+                  "weft verify --ranks 16 --hosts node1:8,node2:8 --device cuda --html verify.html"},
+                 {"The ranks of a batch job, for ten minutes", "srun weft verify --device cuda --time 600"}},
     .run = run,
     .show = show,
 };
