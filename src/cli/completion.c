@@ -82,6 +82,14 @@ static bool expects_command(const Command *command) {
     return command->operands && strcmp(command->operands, "[COMMAND]") == 0;
 }
 
+/* Calls `write` for each option of a command. */
+static void write_options(FILE *out, const Command *command,
+                          void (*write)(FILE *out, const Command *command, const Option *option)) {
+    const OptionGroup *group;
+    for (size_t g = 0; (group = command_group(command, g)); g++)
+        for (size_t i = 0; i < group->count; i++) write(out, command, &group->options[i]);
+}
+
 /* bash: the word before the current one determines the candidates; '=' and a value after it are separate
  * words. */
 static void bash_value(FILE *out, const Command *command, const Option *option) {
@@ -149,10 +157,8 @@ static void write_bash(FILE *out) {
           "    elif [[ $previous == = ]]; then\n        previous=\"${COMP_WORDS[COMP_CWORD-2]}\"\n    fi\n"
           "    case \"$command $previous\" in\n",
           out);
-    const OptionGroup *group;
     for (const Command *const *command = commands_all(); *command; command++)
-        for (size_t g = 0; (group = command_group(*command, g)); g++)
-            for (size_t i = 0; i < group->count; i++) bash_value(out, *command, &group->options[i]);
+        write_options(out, *command, bash_value);
     fputs("    esac\n    case \"$command\" in\n", out);
     for (const Command *const *command = commands_all(); *command; command++) bash_command(out, *command);
     fputs("    esac\n"
@@ -239,11 +245,9 @@ static void write_zsh(FILE *out) {
           "            shift words\n            (( CURRENT-- ))\n        fi ;;\n    esac\n"
           "    case $chosen in\n",
           out);
-    const OptionGroup *group;
     for (const Command *const *command = commands_all(); *command; command++) {
         fprintf(out, "    '%s') _arguments \\\n", (*command)->name);
-        for (size_t g = 0; (group = command_group(*command, g)); g++)
-            for (size_t i = 0; i < group->count; i++) zsh_option(out, *command, &group->options[i]);
+        write_options(out, *command, zsh_option);
         zsh_operands(out, *command);
     }
     fputs("    esac\n}\n"
@@ -310,10 +314,8 @@ static void write_fish(FILE *out) {
         write_short_help(out, (*command)->summary);
         fputs("'\n", out);
     }
-    const OptionGroup *group;
     for (const Command *const *command = commands_all(); *command; command++) {
-        for (size_t g = 0; (group = command_group(*command, g)); g++)
-            for (size_t i = 0; i < group->count; i++) fish_option(out, *command, &group->options[i]);
+        write_options(out, *command, fish_option);
         fish_operands(out, *command);
     }
 }

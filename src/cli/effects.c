@@ -10,8 +10,8 @@
 #include "data/reader.h"
 #include "infer/engine.h"
 
-#define NEEDS(option_, other_, values_, unless_, ...)                                                        \
-    { .option = (option_), .other = (other_), .values = (values_), .unless = (unless_), __VA_ARGS__ }
+#define NEEDS(options_, other_, values_, unless_, ...)                                                       \
+    { .options = (options_), .other = (other_), .values = (values_), .unless = (unless_), __VA_ARGS__ }
 
 static const Effect effects[] = {
     /* layout */
@@ -19,35 +19,20 @@ static const Effect effects[] = {
     NEEDS("zero-keep", "zero", "3", "without --zero 3"),
     NEEDS("shard", "zero", "1|2|3", "without --zero or --sync-every", .enough = "sync-every"),
     NEEDS("grad-dtype", "dp", ">1", "with a single replica; use more --ranks"),
-    NEEDS("sync-fragments", "sync-every", ">0", "without --sync-every"),
-    NEEDS("sync-overlap", "sync-every", ">0", "without --sync-every"),
-    NEEDS("sync-dtype", "sync-every", ">0", "without --sync-every"),
-    NEEDS("sync-warmup", "sync-every", ">0", "without --sync-every"),
-    NEEDS("outer-lr", "sync-every", ">0", "without --sync-every"),
-    NEEDS("outer-momentum", "sync-every", ">0", "without --sync-every"),
+    NEEDS("sync-fragments sync-overlap sync-dtype sync-warmup outer-lr outer-momentum", "sync-every", ">0",
+          "without --sync-every"),
     NEEDS("sequence-parallel", "tp", ">1", "without --tp 2 or more"),
     NEEDS("pp-schedule", "pp", ">1", "without --pp 2 or more", .except = "interleaved"),
-    NEEDS("fp8-scaling", "precision", "fp8", "without --precision fp8"),
-    NEEDS("fp8-head", "precision", "fp8", "without --precision fp8"),
-    NEEDS("loss-scale", "precision", "fp16", "without --precision fp16"),
-    NEEDS("loss-scale-steps", "precision", "fp16", "without --precision fp16"),
+    NEEDS("fp8-scaling fp8-head", "precision", "fp8", "without --precision fp8"),
+    NEEDS("loss-scale loss-scale-steps", "precision", "fp16", "without --precision fp16"),
     /* task */
-    NEEDS("mask-rate", "task", "mlm|auto", "without --task mlm"),
-    NEEDS("whole-word-masking", "task", "mlm|auto", "without --task mlm"),
-    NEEDS("next-sentence", "task", "mlm|auto", "without --task mlm"),
-    NEEDS("masked-tokens", "task", "mlm|auto", "without --task mlm"),
+    NEEDS("mask-rate whole-word-masking next-sentence masked-tokens", "task", "mlm|auto",
+          "without --task mlm"),
     NEEDS("cross-document", "task", "lm|auto|auto-lm", "without --task lm"),
-    NEEDS("labels", "task", "classify|auto|auto-lm", "without --task classify"),
-    NEEDS("problem-type", "task", "classify|auto|auto-lm", "without --task classify"),
-    NEEDS("label-field", "task", "classify|auto|auto-lm", "without --task classify"),
-    NEEDS("doc-stride", "task", "span|squad|auto", "without --task squad"),
-    NEEDS("max-query", "task", "span|squad|auto", "without --task squad"),
-    NEEDS("max-answer", "task", "span|squad|auto", "without --task squad"),
-    NEEDS("n-best", "task", "span|squad|auto", "without --task squad"),
-    NEEDS("null-threshold", "task", "span|squad|auto", "without --task squad"),
-    NEEDS("seq", "format", "squad", "without --format squad", .command = "prepare"),
-    NEEDS("doc-stride", "format", "squad", "without --format squad", .command = "prepare"),
-    NEEDS("max-query", "format", "squad", "without --format squad", .command = "prepare"),
+    NEEDS("labels problem-type label-field", "task", "classify|auto|auto-lm", "without --task classify"),
+    NEEDS("doc-stride max-query max-answer n-best null-threshold", "task", "span|squad|auto",
+          "without --task squad"),
+    NEEDS("seq doc-stride max-query", "format", "squad", "without --format squad", .command = "prepare"),
     NEEDS("sentences", "format", "text", "without --format text", .command = "prepare"),
     NEEDS("file-size", "format", "text|bytes", "without --format text", .command = "prepare"),
     NEEDS("field", "format", "text", "without --format text", .command = "prepare"),
@@ -58,45 +43,28 @@ static const Effect effects[] = {
     NEEDS("val-fraction", "val", "", "with --val", .command = "train"),
     NEEDS("warmup-type", "warmup", "!0", "with --warmup 0"),
     NEEDS("warmup-ratio", "warmup", "-1", "with --warmup"),
-    NEEDS("decay-steps", "schedule", "wsd", "without --schedule wsd"),
-    NEEDS("decay-type", "schedule", "wsd", "without --schedule wsd"),
+    NEEDS("decay-steps decay-type", "schedule", "wsd", "without --schedule wsd"),
     NEEDS("min-lr", "schedule", "!constant", "with --schedule constant"),
-    NEEDS("save-every", "out", "*", "without --out", .command = "train"),
-    NEEDS("keep", "out", "*", "without --out", .command = "train"),
-    NEEDS("log-every", "out", "*", "without --out", .command = "train"),
-    NEEDS("async-save", "out", "*", "without --out", .command = "train"),
-    NEEDS("save-failures", "out", "*", "without --out", .command = "train"),
+    NEEDS("save-every keep log-every async-save save-failures", "out", "*", "without --out",
+          .command = "train"),
     NEEDS("rollbacks", "on-divergence", "rollback", "without --on-divergence rollback"),
     NEEDS("eval-batches", "eval-samples", "0", "with --eval-samples"),
     NEEDS("trace-steps", "trace", "*", "without --trace"),
     /* the other commands */
-    NEEDS("data", "leaderboard", "*", "without --leaderboard", .command = "bench"),
-    NEEDS("accumulate", "leaderboard", "*", "without --leaderboard", .command = "bench"),
-    NEEDS("new-tokens", "leaderboard", "*", "without --leaderboard", .command = "bench"),
+    NEEDS("data accumulate new-tokens", "leaderboard", "*", "without --leaderboard", .command = "bench"),
     NEEDS("row-multiple", "kind", "!heads", "with --kind heads", .command = "prune"),
     NEEDS("ramp", "rounds", ">1", "without --rounds 2 or more", .command = "prune"),
-    NEEDS("steps-per-round", "data", "*", "without --data", .command = "prune"),
-    NEEDS("beside", "data", "*", "without --data", .command = "prune"),
-    NEEDS("max-batches", "evaluate", "*", "without --evaluate", .command = "quantize"),
-    NEEDS("prompt", "evaluate", "*", "without --evaluate", .command = "quantize"),
-    NEEDS("new-tokens", "evaluate", "*", "without --evaluate", .command = "quantize"),
-    NEEDS("format", "calibrate", "*", "without --calibrate", .command = "quantize"),
-    NEEDS("text-field", "calibrate", "*", "without --calibrate", .command = "quantize"),
-    NEEDS("pair-field", "calibrate", "*", "without --calibrate", .command = "quantize"),
-    NEEDS("label-field", "calibrate", "*", "without --calibrate", .command = "quantize"),
+    NEEDS("steps-per-round beside", "data", "*", "without --data", .command = "prune"),
+    NEEDS("max-batches prompt new-tokens", "evaluate", "*", "without --evaluate", .command = "quantize"),
+    NEEDS("format text-field pair-field label-field", "calibrate", "*", "without --calibrate",
+          .command = "quantize"),
     NEEDS("seed", "calibrate", "", "with --calibrate", .command = "quantize"),
     NEEDS("seed", "head", "*", "without --head", .command = "convert"),
-    NEEDS("top-k", "greedy", "", "with --greedy", .command = "generate"),
-    NEEDS("top-p", "greedy", "", "with --greedy", .command = "generate"),
-    NEEDS("min-p", "greedy", "", "with --greedy", .command = "generate"),
-    NEEDS("typical-p", "greedy", "", "with --greedy", .command = "generate"),
-    NEEDS("seed", "greedy", "", "with --greedy", .command = "generate"),
+    NEEDS("top-k top-p min-p typical-p seed", "greedy", "", "with --greedy", .command = "generate"),
     NEEDS("shown", "json", "*", "without --json", .command = "answer"),
     NEEDS("null-threshold", "always", "", "with --always", .command = "answer"),
     NEEDS("price", "cluster", "*", "without --cluster", .command = "plan"),
-    NEEDS("interval", "serve", "*", "without --serve", .command = "report"),
-    NEEDS("port", "serve", "*", "without --serve", .command = "report"),
-    NEEDS("address", "serve", "*", "without --serve", .command = "report"),
+    NEEDS("interval port address", "serve", "*", "without --serve", .command = "report"),
     NEEDS("retries", "list", "", "with --list", .command = "fetch"),
     {0},
 };
@@ -173,21 +141,30 @@ static bool is_exempt(const Slot *slot, const char *except) {
     return except && !strcmp(option_choice(slot->option, slot->field), except);
 }
 
+/* Whether the option has no effect for the reason in the row. */
+static bool is_useless(const Invocation *call, const Effect *row, const Slot *slot) {
+    const Slot *other = invocation_slot(call, row->other);
+    if (!slot || !other || slot->source != SOURCE_LINE || is_exempt(slot, row->except)) return false;
+    if (row->enough && invocation_given(call, row->enough)) return false;
+    if (!strcmp(row->other, "dp") && invocation_given(call, "sweep")) return false; /* many layouts */
+    char value[256];
+    value_of(call, other, value, sizeof value);
+    return !satisfies(value, row->values);
+}
+
 Status effects_check(Invocation *call) {
     const Slot *warned = NULL; /* consecutive rows of an option warn once */
-    for (const Effect *row = effects; row->option; row++) {
+    for (const Effect *row = effects; row->options; row++) {
         if (row->command && strcmp(row->command, call->command->name)) continue;
-        const Slot *slot = invocation_slot(call, row->option), *other = invocation_slot(call, row->other);
-        if (!slot || !other || slot->source != SOURCE_LINE || slot == warned) continue;
-        if (is_exempt(slot, row->except)) continue;
-        if (row->enough && invocation_given(call, row->enough)) continue;
-        if (!strcmp(row->other, "dp") && invocation_given(call, "sweep")) continue; /* many layouts */
-        char value[256];
-        value_of(call, other, value, sizeof value);
-        if (satisfies(value, row->values)) continue;
-        TRY(invocation_warn(call, "%s%s has no effect %s", option_typed_prefix(slot->option),
-                            slot->option->name, row->unless));
-        warned = slot;
+        char names[EFFECT_OPTIONS], *rest = NULL;
+        snprintf(names, sizeof names, "%s", row->options);
+        for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
+            const Slot *slot = invocation_slot(call, name);
+            if (slot == warned || !is_useless(call, row, slot)) continue;
+            TRY(invocation_warn(call, "%s%s has no effect %s", option_typed_prefix(slot->option),
+                                slot->option->name, row->unless));
+            warned = slot;
+        }
     }
     return OK;
 }

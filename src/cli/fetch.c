@@ -114,10 +114,6 @@ static void show_list(const json_t *sets, FILE *out) {
 
 /* ---- fetching ---- */
 
-#define GPT2_NEXT      "weft generate --model DIR --prompt 'The meaning of life is'"
-#define BERT_NEXT      "weft info DIR"
-#define TUNE_NEXT      "weft train --model DIR --data FILE --seq 512 --lr 2e-5 --out runs/tuned"
-#define TOKENIZER_NEXT "weft tokenizer encode --tokenizer DIR --text 'Hello, world'"
 #define WIKITEXT_NEXT(suffix)                                                                                \
     "weft train --data DIR/wiki.train." suffix " --val DIR/wiki.valid." suffix                               \
     " --model gpt2-mini --out runs/wikitext"
@@ -125,41 +121,40 @@ static void show_list(const json_t *sets, FILE *out) {
     "weft train --task squad --model DIR/../bert-base-uncased --data DIR/train-" version                     \
     ".json --val DIR/dev-" version ".json --lr 3e-5 --out runs/squad (after 'weft fetch bert-base-uncased')"
 
-/* Suggested next commands; DIR stands for the set's directory. */
+/* Suggested next commands for sets; DIR stands for the set's directory. */
 static const struct {
-    const char *set, *next;
+    const char *sets, *next;
 } next_commands[] = {
     {"tinyshakespeare", "weft train --data DIR/input.txt --model gpt2-mini --out runs/shakespeare"},
-    {"wikitext-2", WIKITEXT_NEXT("tokens")},
-    {"wikitext-103", WIKITEXT_NEXT("tokens")},
-    {"wikitext-2-raw", WIKITEXT_NEXT("raw")},
-    {"wikitext-103-raw", WIKITEXT_NEXT("raw")},
+    {"wikitext-2 wikitext-103", WIKITEXT_NEXT("tokens")},
+    {"wikitext-2-raw wikitext-103-raw", WIKITEXT_NEXT("raw")},
     {"squad-v1.1", SQUAD_NEXT("v1.1")},
     {"squad-v2", SQUAD_NEXT("v2.0")},
     {"cornell", "weft train --model bert-small --tokenizer DIR/../bert-base-uncased-tokenizer --data "
                 "DIR/movie_lines.txt DIR/movie_conversations.txt --no-masked-tokens --seq 64 --out "
                 "runs/dialogues (after 'weft fetch bert-base-uncased-tokenizer')"},
-    {"gpt2-tokenizer", TOKENIZER_NEXT},
-    {"bert-base-uncased-tokenizer", TOKENIZER_NEXT},
-    {"gpt2", GPT2_NEXT},
-    {"gpt2-medium", GPT2_NEXT},
-    {"gpt2-large", GPT2_NEXT},
-    {"gpt2-xl", GPT2_NEXT},
-    {"bert-base-uncased", BERT_NEXT},
-    {"bert-large-uncased", BERT_NEXT},
-    {"smollm2-135m", TUNE_NEXT},
-    {"tinyllama-1.1b-chat", GPT2_NEXT},
-    {"llama-3.2-1b", TUNE_NEXT},
-    {"mistral-7b", GPT2_NEXT},
-    {"qwen2.5-0.5b", TUNE_NEXT},
-    {"qwen3-0.6b", GPT2_NEXT},
+    {"gpt2-tokenizer bert-base-uncased-tokenizer",
+     "weft tokenizer encode --tokenizer DIR --text 'Hello, world'"},
+    {"gpt2 gpt2-medium gpt2-large gpt2-xl tinyllama-1.1b-chat mistral-7b qwen3-0.6b",
+     "weft generate --model DIR --prompt 'The meaning of life is'"},
+    {"bert-base-uncased bert-large-uncased", "weft info DIR"},
+    {"smollm2-135m llama-3.2-1b qwen2.5-0.5b",
+     "weft train --model DIR --data FILE --seq 512 --lr 2e-5 --out runs/tuned"},
 };
+
+/* Whether one of the words, which spaces separate, is `name`. */
+static bool is_among(const char *name, const char *words) {
+    size_t length = strlen(name);
+    for (const char *at = words; (at = strstr(at, name)); at += length)
+        if ((at == words || at[-1] == ' ') && (!at[length] || at[length] == ' ')) return true;
+    return false;
+}
 
 /* The set's suggested next command, with DIR replaced by its directory; NULL: none. */
 static Status next_command(const FetchSet *set, const char *dir, char **ret_line) {
     const char *next = NULL;
     for (size_t i = 0; i < COUNT_OF(next_commands); i++)
-        if (!strcmp(next_commands[i].set, set->name)) next = next_commands[i].next;
+        if (is_among(set->name, next_commands[i].sets)) next = next_commands[i].next;
     if (!next) return OK;
     CLEANUP(mem_freep) char *line = NULL;
     size_t size = 0;

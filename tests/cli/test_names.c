@@ -497,24 +497,33 @@ static void options_without_effect(void **state) {
     expect_warnings(&command_report, WORDS("x", "--interval", "5", "--serve"), WORDS());
 }
 
-/* Each row is about two options of some command, and lists values that the second one has. */
-static void effects_name_real_options(void **state) {
-    for (const Effect *row = effects_all(); row->option; row++) {
-        bool found = false;
-        for (const Command *const *command = commands_all(); *command; command++) {
-            if (row->command && strcmp(row->command, (*command)->name)) continue;
-            const Option *other = command_option(*command, row->other);
-            if (!other || !command_option(*command, row->option)) continue;
-            found = true;
-            if (other->type != OPTION_CHOICE) continue;
-            char values[128], *rest = NULL;
-            snprintf(values, sizeof values, "%s", row->values + (*row->values == '!'));
-            for (char *value = strtok_r(values, "|", &rest); value; value = strtok_r(NULL, "|", &rest)) {
-                const char *field;
-                if (strcmp(value, "auto-lm")) assert_ok(option_set_text(other, &field, row->option, value));
-            }
+/* Each option of a row is one of some command, which has the other one, with the values of the row. */
+static void check_effect(const Effect *row, const char *name) {
+    bool found = false;
+    for (const Command *const *command = commands_all(); *command; command++) {
+        if (row->command && strcmp(row->command, (*command)->name)) continue;
+        const Option *other = command_option(*command, row->other);
+        if (!other || !command_option(*command, name)) continue;
+        found = true;
+        if (other->type != OPTION_CHOICE) continue;
+        char values[128], *rest = NULL;
+        snprintf(values, sizeof values, "%s", row->values + (*row->values == '!'));
+        for (char *value = strtok_r(values, "|", &rest); value; value = strtok_r(NULL, "|", &rest)) {
+            const char *field;
+            if (strcmp(value, "auto-lm")) assert_ok(option_set_text(other, &field, name, value));
         }
-        if (!found) fail_msg("no command has --%s and --%s", row->option, row->other);
+    }
+    if (!found) fail_msg("no command has --%s and --%s", name, row->other);
+}
+
+static void effects_name_real_options(void **state) {
+    (void)state;
+    for (const Effect *row = effects_all(); row->options; row++) {
+        char names[EFFECT_OPTIONS], *rest = NULL;
+        assert_true(strlen(row->options) < sizeof names);
+        snprintf(names, sizeof names, "%s", row->options);
+        for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest))
+            check_effect(row, name);
     }
 }
 
