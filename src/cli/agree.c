@@ -7,7 +7,7 @@
  *   the files      of options that name files: size and checksum. Paths may differ, so that each host can
  * have its own copy. Of large files, parts are read (fingerprint.h) variables      those that change results
  */
-#include "cli/agree.h"
+#include "cli/launched.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
-#include "cli/gathered.h"
+#include "cli/invocation.h"
 #include "comm/agree.h"
 
 /* Bytes to read of one file, and of all files of an option together. */

@@ -14,7 +14,6 @@
 
 #include "base/memory.h"
 #include "base/terminal.h"
-#include "cli/relay.h"
 #include "cli/stop.h"
 
 enum { MAX_WORDS = 256 };

@@ -3,13 +3,12 @@
  * (keys.h). Unknown keys are errors, because silently ignoring a setting would be worse.
  *
  * Recipes (compare/recipe.h) are configuration files, too. */
-#include "cli/configfile.h"
+#include "cli/invocation.h"
 
 #include <string.h>
 
 #include "base/fs.h"
 #include "base/memory.h"
-#include "cli/fetched.h"
 #include "cli/foreign.h"
 #include "cli/keys.h"
 #include "compare/recipe.h"

@@ -1,6 +1,6 @@
 /* The table of options that need another one. Only options on the command line are checked: configuration
  * files are shared by runs that differ, and the config.json of a run lists every option. */
-#include "cli/effects.h"
+#include "cli/invocation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "cli/train_options.h"
 #include "data/reader.h"
 #include "infer/engine.h"
+#include "optim/optim.h"
 
 #define NEEDS(options_, other_, values_, unless_, ...)                                                       \
     { .options = (options_), .other = (other_), .values = (values_), .unless = (unless_), __VA_ARGS__ }
@@ -166,5 +167,37 @@ Status effects_check(Invocation *call) {
             warned = slot;
         }
     }
+    return OK;
+}
+
+/* ---- options whose defaults depend on --optimizer ---- */
+
+static void set_default(Slot *slot, double value) {
+    if (slot->option->type == OPTION_FLOAT) *(double *)slot->field = value;
+    if (slot->option->type == OPTION_FLAG) option_set_flag(slot->option, slot->field, value > 0);
+}
+
+/* Warns about a setting of another optimizer that is on the command line. */
+static Status check_other(Invocation *call, const Optimizer *kind, int row, const char *option) {
+    double value;
+    const Slot *slot = invocation_slot(call, option);
+    if (!slot || slot->source != SOURCE_LINE || optim_setting(kind, option, &value)) return OK;
+    for (int i = 0; i < row; i++)
+        if (optim_setting(optim_row(i), option, &value)) return OK; /* checked with that row */
+    return invocation_warn(call, "--%s has no effect with --optimizer %s", option, kind->name);
+}
+
+Status optimizer_settle(Invocation *call) {
+    const Optimizer *kind = NULL;
+    const Slot *named = invocation_slot(call, "optimizer");
+    if (!named || !invocation_slot(call, "weight-decay")) return OK;
+    TRY(optim_find(*(const char *const *)named->field, &kind));
+    for (const OptimSetting *setting = kind->settings; setting->option; setting++) {
+        Slot *slot = invocation_slot(call, setting->option);
+        if (slot && slot->source == SOURCE_DEFAULT) set_default(slot, setting->value);
+    }
+    for (int i = 0; optim_row(i); i++)
+        for (const OptimSetting *setting = optim_row(i)->settings; setting->option; setting++)
+            TRY(check_other(call, kind, i, setting->option));
     return OK;
 }

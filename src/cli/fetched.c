@@ -1,6 +1,6 @@
 /* On the command line, a name is replaced if the option or operand reads a file or directory and no file has
  * that very name. */
-#include "cli/fetched.h"
+#include "cli/invocation.h"
 
 #include <string.h>
 

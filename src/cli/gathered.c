@@ -1,11 +1,10 @@
-#include "cli/gathered.h"
+#include "cli/invocation.h"
 
 #include <limits.h>
 #include <string.h>
 
 #include "base/fs.h"
 #include "base/memory.h"
-#include "cli/configfile.h"
 #include "cli/launch.h"
 #include "comm/mpi.h"
 

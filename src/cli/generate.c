@@ -11,9 +11,6 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "cli/generate.h"
-#include "cli/generate_chat.h"
-#include "cli/generate_result.h"
-#include "cli/generate_writing.h"
 #include "cli/train_options.h"
 #include "infer/prompt.h"
 

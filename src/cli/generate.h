@@ -1,10 +1,16 @@
-/* The configuration of `weft generate`, and the model's generation_config.json, which changes its defaults.
- */
+/* The parts of `weft generate`. */
 #ifndef WEFT_CLI_GENERATE_H
 #define WEFT_CLI_GENERATE_H
 
+#include <stdio.h>
+
+#include "base/json.h"
 #include "cli/command.h"
 #include "infer/generate.h"
+#include "infer/prompt.h"
+#include "infer/text.h"
+
+/* ---- the configuration, and the model's generation_config.json, which changes its defaults ---- */
 
 typedef struct GenerateConfig {
     const char *model, *tokenizer;
@@ -28,5 +34,77 @@ MUST_USE Status generation_config_apply(const Invocation *call, GenerateConfig *
 MUST_USE Status generate_options_check(const Invocation *call, const GenerateConfig *config);
 /* "false", "true" or "never" */
 EarlyStopping early_stopping_of(const char *text);
+
+/* ---- decoding and printing tokens as they are sampled ---- */
+
+/* Each sequence has a TextStream, because a stop text may end the sequence. */
+
+/* Prints a continuation piece by piece: text, or ids without a tokenizer. */
+typedef struct Printer {
+    FILE *out;
+    bool terminal, started;
+    size_t printed; /* bytes of the text printed so far */
+} Printer;
+
+Printer printer_of(FILE *out);
+/* Prints what is new in `text`. */
+void print_text(Printer *printer, const char *text, size_t size);
+void print_number(Printer *printer, int32_t token);
+/* Ends the line, if anything was printed. */
+void print_end(const Printer *printer);
+
+typedef struct Writing {
+    const Tokenizer *tokenizer; /* NULL: print ids */
+    const Prompt *prompts;
+    const StopStrings *stops;
+    TextStream *texts; /* one per sequence; NULL without a tokenizer */
+    int64_t count;
+    bool streams, skip_special;
+    Printer printer;
+} Writing;
+
+/* Call after setting the other fields. */
+MUST_USE Status writing_init(Writing *writing);
+void writing_done(Writing *writing);
+/* A TokenSink and a StopCheck; the context is the Writing. */
+MUST_USE Status writing_take(void *context, int64_t prompt, int32_t token, bool *ret_stop);
+MUST_USE Status writing_check_stop(void *context, const int32_t *ids, int64_t prompt_count, int64_t count,
+                                   bool *ret_stop);
+/* Completes all texts. */
+MUST_USE Status writing_end(Writing *writing);
+
+/* ---- the result: JSON, or text for people ---- */
+
+typedef struct ResultSpec {
+    const Generated *generated;
+    const TextStream *texts; /* one per sequence; NULL: no tokenizer */
+    const Tokenizer *tokenizer;
+    const Engine *engine;
+    int64_t samples, top_logprobs; /* samples: sequences per prompt */
+    bool scored;                   /* samples have a score */
+} ResultSpec;
+
+/* One object; the caller releases it. */
+MUST_USE Status result_pack(const ResultSpec *spec, json_t **ret_result);
+/* The samples as JSON lines. */
+MUST_USE Status result_print_lines(const json_t *result, FILE *out);
+/* The texts, with headings if there are several; `samples` per prompt. */
+void result_show(const json_t *result, int64_t samples, FILE *out);
+void result_show_speed(const json_t *result, FILE *out);
+
+/* ---- --interactive: lines are prompts, each of which continues the text so far ---- */
+
+typedef struct ChatSpec {
+    Engine *engine;
+    const Tokenizer *tokenizer;
+    const StopStrings *stops;
+    const GenerateSpec *generate; /* prompts, sink and context are set for each line */
+    const Prompt *first;          /* continued before the first line is read; NULL: none */
+    bool add_special, skip_special;
+} ChatSpec;
+
+/* Reads lines from standard input until it ends (Ctrl-D). Ctrl-C stops a generation, or clears the line. An
+ * empty line continues where the text stopped; /new starts over. */
+MUST_USE Status chat_run(const ChatSpec *spec);
 
 #endif

@@ -2,7 +2,7 @@
  * it, unless an end token came last: the line then starts a new document. Each turn is one call of generate,
  * which processes the text, or its last window, again.
  */
-#include "cli/generate_chat.h"
+#include "cli/generate.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "cli/generate_writing.h"
 #include "cli/line_editor.h"
 
 #define PROMPT "> "

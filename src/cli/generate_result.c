@@ -1,11 +1,10 @@
 /* The JSON of generated samples. */
-#include "cli/generate_result.h"
+#include "cli/generate.h"
 
 #include <string.h>
 
 #include "base/format.h"
 #include "base/memory.h"
-#include "cli/generate_writing.h"
 
 static Status pack_ids(const int32_t *ids, int64_t count, json_t **ret_array) {
     json_t *array = json_array();

@@ -1,11 +1,11 @@
 /* Printing generated text. */
-#include "cli/generate_writing.h"
+#include "cli/generate.h"
 
 #include <string.h>
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "cli/stdout.h"
+#include "cli/show.h"
 
 /* ---- printing ---- */
 

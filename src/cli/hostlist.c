@@ -1,4 +1,4 @@
-#include "cli/hostlist.h"
+#include "cli/hosts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,6 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
-#include "cli/hostlist.h"
-#include "cli/reach.h"
 #include "comm/mpi.h"
 
 static const char *option_text(const Invocation *call, const char *name) {

@@ -1,4 +1,4 @@
-#include "cli/info_tokens.h"
+#include "cli/info.h"
 
 #include "base/format.h"
 #include "base/fs.h"

@@ -5,7 +5,7 @@
 #define WEFT_CLI_KEYS_H
 
 #include "base/suggest.h"
-#include "cli/configfile.h"
+#include "cli/invocation.h"
 
 /* A row has an option to set, or one of the other members. Commands without the option skip the key. */
 typedef struct Key Key;

@@ -31,4 +31,13 @@ void launch_tell_code(int code);
 /* Terminates all ranks. */
 void launch_end(const Invocation *call, int exit_code);
 
+/* ---- how to continue a run that has failed ---- */
+
+/* Text to append to an error: the newest checkpoint in --out and the command that continues from it. Empty if
+ * the command has no run directory. */
+MUST_USE Status resume_hint(const Invocation *call, char **ret_text);
+
+/* Whether the command resumes a run that has a checkpoint, so that nothing is lost if it is stopped early. */
+bool resume_finds(const Invocation *call);
+
 #endif

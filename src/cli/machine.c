@@ -1,5 +1,5 @@
 /* GPUs are listed as CUDA reports them. */
-#include "cli/machine.h"
+#include "cli/info.h"
 
 #include <string.h>
 #include <sys/utsname.h>

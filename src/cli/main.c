@@ -14,11 +14,10 @@
 
 #include "base/memory.h"
 #include "cli/command.h"
-#include "cli/gathered.h"
 #include "cli/help.h"
+#include "cli/invocation.h"
 #include "cli/launch.h"
-#include "cli/resume_hint.h"
-#include "cli/stdout.h"
+#include "cli/show.h"
 #include "cli/stop.h"
 #include "comm/mpi.h"
 #include "comm/watchdog.h"

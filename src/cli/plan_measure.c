@@ -5,7 +5,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "cli/hosts.h"
-#include "cli/machine.h"
+#include "cli/info.h"
 #include "cli/plan.h"
 #include "comm/mpi.h"
 #include "device/registry.h"

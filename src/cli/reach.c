@@ -4,7 +4,7 @@
  * Launchers report one host of several, after minutes, or do not name it: ssh's "Host key verification
  * failed" does not. Sessions of their own have no terminal on which ssh could ask.
  */
-#include "cli/reach.h"
+#include "cli/hosts.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  * line with a carriage return. This process, the only one that writes to the terminal, redraws that line in
  * place and erases it before it prints anything else.
  */
-#include "cli/relay.h"
+#include "cli/child.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -7,7 +7,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "cli/command.h"
-#include "cli/show_results.h"
+#include "cli/show.h"
 #include "cli/stop.h"
 #include "report/figure_files.h"
 #include "report/page.h"

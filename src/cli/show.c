@@ -1,8 +1,12 @@
 #include "cli/show.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/terminal.h"
+#include "comm/mpi.h"
 
 const json_t *show_rank_peak(const json_t *summary) {
     return json_object_get(json_array_get(json_object_get(summary, "ranks"), 0), "peak_bytes");
@@ -49,4 +53,22 @@ Status show_word_text(const char *word, char **ret_text) {
     if (fclose(out) != 0) return FAILED("out of memory");
     *ret_text = text;
     return OK;
+}
+
+/* ---- errors of standard output ---- */
+
+/* errno may be that of a later call, so this asks the pipe itself. */
+static bool reader_has_ended(void) {
+    struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return errno == EPIPE || (poll(&output, 1, 0) == 1 && output.revents & POLLERR);
+}
+
+Status stdout_check(int error) {
+    return error && error != EPIPE ? FAILED("standard output: cannot write: %s", strerror(error)) : OK;
+}
+
+Status stdout_failed(void) {
+    int error = errno;
+    if (!mpi_launched().launched && reader_has_ended()) _exit(0);
+    return FAILED("standard output: cannot write: %s", strerror(error ? error : EIO));
 }

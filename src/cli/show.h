@@ -5,6 +5,8 @@
 #include <stdio.h>
 
 #include "base/json.h"
+#include "base/status.h"
+#include "report/results.h"
 
 /* The peak_bytes of rank 0 in a training summary, or NULL. */
 const json_t *show_rank_peak(const json_t *summary);
@@ -16,5 +18,19 @@ void show_word(FILE *out, const char *word);
 MUST_USE Status show_word_text(const char *word, char **ret_text);
 /* A JSON array of the names. */
 json_t *show_names(char *const *names, size_t count);
+
+/* Prints a comparison: the table, then its summary in prose. */
+MUST_USE Status show_results(const Results *results, FILE *out);
+
+/* ---- errors of standard output ---- */
+
+/* To be called after a write to stdout has failed. If the reader of a pipe has ended, as `head` does when it
+ * has enough, the process ends quietly, with exit code 0. A rank of several reports an error even then,
+ * because the other ranks would otherwise wait for it. */
+MUST_USE Status stdout_failed(void);
+
+/* For results of ranks whose launcher could not write them: `error` is errno; 0 if all were written. It is no
+ * failure if the reader has ended. */
+MUST_USE Status stdout_check(int error);
 
 #endif

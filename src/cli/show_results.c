@@ -1,4 +1,4 @@
-#include "cli/show_results.h"
+#include "cli/show.h"
 
 #include <string.h>
 

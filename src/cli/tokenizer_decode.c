@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "cli/command.h"
-#include "cli/stdout.h"
+#include "cli/show.h"
 #include "cli/tokenizer_input.h"
 
 typedef struct DecodeArgs {

@@ -51,6 +51,50 @@ Status train_settle(const Invocation *call, Settings *config, json_t *settings) 
     return OK;
 }
 
+/* ---- defaults that depend on the device ---- */
+
+/* They apply only without --model and --config: a model that was asked for keeps its own sequence length, and
+ * a configuration file means the same on every device. The run's config.json records the values, so --resume
+ * does not depend on this table. */
+typedef struct DeviceDefault {
+    const char *option;
+    const char *instead; /* an option that replaces it; NULL: none does */
+    int64_t value;
+} DeviceDefault;
+
+/* A step takes less than a second on two cores, the run a few minutes. */
+static const DeviceDefault cpu_defaults[] = {
+    {"seq", NULL, 256},
+    {"steps", "epochs", 500},
+    {"eval-batches", "eval-samples", 4},
+};
+
+/* The validation before the first step is limited with --model too, because it affects nothing else. About
+ * 5 s on two Neoverse-N1 cores. */
+static const double first_eval_flops = 3e11;
+
+enum { DEFAULTS_TEXT = 120 };
+/* Sets options that were not given to values that suit the device, and describes them in `ret_text`. */
+static void set_defaults(const Invocation *call, Settings *config, char ret_text[DEFAULTS_TEXT]) {
+    size_t used = 0;
+    ret_text[0] = 0;
+    if (call->file || strcmp(config->device.name, "cpu")) return;
+    if (!invocation_given(call, "eval-batches") && !invocation_given(call, "eval-samples"))
+        config->validation.first_flops = first_eval_flops;
+    if (invocation_given(call, "model")) return;
+    for (size_t i = 0; i < COUNT_OF(cpu_defaults); i++) {
+        const DeviceDefault *it = &cpu_defaults[i];
+        if (invocation_given(call, it->option) || (it->instead && invocation_given(call, it->instead)))
+            continue;
+        *(int64_t *)invocation_slot(call, it->option)->field = it->value;
+        int length = snprintf(ret_text + used, DEFAULTS_TEXT - used, "%s --%s %lld",
+                              used ? "" : "defaults for a CPU:", it->option, (long long)it->value);
+        used += length > 0 && (size_t)length < DEFAULTS_TEXT - used ? (size_t)length : 0;
+    }
+}
+
+/* ---- the run ---- */
+
 /* The newest checkpoint of a run, or NULL. Prefers the `latest` link: the run removes old checkpoints as it
  * goes, and with them the tokenizer files that it still needs. */
 static Status find_newest(const char *run, char **ret_dir) {
@@ -104,7 +148,7 @@ static Status check_job(const Invocation *call, const TrainArgs *args) {
     TRY(layout_settle(call, &paper.layout, 0));
     TRY(layout_check(call, &paper));
     if (paper.layout.ranks == 1 || paper.config.ckpt.resume) return OK;
-    train_defaults(call, &paper.config, defaults);
+    set_defaults(call, &paper.config, defaults);
     TRY(device_new_dryrun(&device, 1));
     TRY(mesh_new_dryrun(&mesh, layout_mesh(&paper.layout), 0, (int)paper.layout.ranks, true));
     paper.config.device.on = device;
@@ -120,7 +164,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(layout_enter(call, args, true, &here));
     if (!here) return OK;
     char defaults[DEFAULTS_TEXT];
-    train_defaults(call, &args->config, defaults);
+    set_defaults(call, &args->config, defaults);
     Settings config = args->config; /* with substitutions for this invocation only */
     config.report.note = defaults;
     CLEANUP(json_decrefp) json_t *settings = NULL;

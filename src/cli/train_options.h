@@ -71,9 +71,6 @@ extern const char *const precision_choices[];
 /* The configuration file if it sets --warmup, which may then be longer than the run; else NULL. */
 const char *warmup_file(const Invocation *call);
 
-enum { DEFAULTS_TEXT = 120 };
-/* Sets options that were not given to values that suit the device, and describes them in `ret_text`. */
-void train_defaults(const Invocation *call, Settings *config, char ret_text[DEFAULTS_TEXT]);
 /* Settles --steps against --epochs, of which the command line's wins, and checks options that depend on each
  * other. `settings`, if not NULL, loses what does not belong to the run. */
 MUST_USE Status train_settle(const Invocation *call, Settings *config, json_t *settings);

@@ -6,8 +6,8 @@
 
 #include "base/fs.h"
 #include "base/suggest.h"
-#include "cli/effects.h"
 #include "cli/foreign.h"
+#include "cli/invocation.h"
 #include "cli/train_options.h"
 #include "data/released.h"
 

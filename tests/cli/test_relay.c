@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/relay.h"
+#include "cli/child.h"
 
 static void count_wakes(void *context) {
     ++*(int *)context;
