@@ -128,16 +128,20 @@ static Status check_samples(const json_t *object, const char *path) {
     return USAGE("%s: samples: expected the number of training samples, or null", path);
 }
 
+/* What a recipe has besides options and runs, with those of its scale. */
+static Status check_rest(const json_t *file, const char *path) {
+    TRY(check_cluster(file, path));
+    TRY(check_samples(file, path));
+    return study_check(json_object_get(file, "study"), path);
+}
+
 Status recipe_settle(json_t *file, const char *path, const char *scale, const char *run) {
+    static const char *const keys[] = {"cluster", "samples", "study"};
     TRY(settle_about(file, path));
     TRY(settle_scale(file, path, scale));
     TRY(settle_run(file, path, run));
-    TRY(check_cluster(file, path));
-    TRY(check_samples(file, path));
-    TRY(study_check(json_object_get(file, "study"), path));
-    json_object_del(file, "cluster");
-    json_object_del(file, "samples");
-    json_object_del(file, "study");
+    TRY(check_rest(file, path));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) json_object_del(file, keys[i]);
     return OK;
 }
 
@@ -161,11 +165,9 @@ Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale) {
     if (!runs || (json_is_array(runs) && !json_array_size(runs)))
         return USAGE("%s: contains no runs to compare; list them under 'runs', each with a name", path);
     TRY(check_runs(runs, path));
-    TRY(check_cluster(file, path));
-    TRY(check_samples(file, path));
+    TRY(check_rest(file, path));
     const json_t *samples = json_object_get(file, "samples");
     json_t *study = json_object_get(file, "study");
-    TRY(study_check(study, path));
     *ret_recipe = (Recipe){.about = about,
                            .runs = json_incref(runs),
                            .cluster = json_incref(json_object_get(file, "cluster")),

@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "comm/axes.h"
 #include "report/spread.h"
+#include "report/text.h"
 
 static const json_t *layout_of(const Run *run) {
     return run->summary.layout;
@@ -48,45 +49,32 @@ const char *run_text(const Run *run, const char *key) {
 
 /* ---- layout descriptions ---- */
 
-static void append(char *buffer, const char *separator, const char *text) {
-    size_t used = strlen(buffer);
-    snprintf(buffer + used, LAYOUT_SIZE - used, "%s%s", used ? separator : "", text);
+/* Appends a part, after a separator unless it is the first. */
+static void append(char *buffer, const char *separator, const char *text, const char *value) {
+    text_append(buffer, LAYOUT_SIZE, "%s%s%.40s", *buffer ? separator : "", text, value);
 }
 
-static void append_axis(char *buffer, const Run *run, const char *axis) {
-    char text[40];
-    double size = number(json_object_get(layout_of(run), axis));
-    if (!(size > 1)) return;
-    snprintf(text, sizeof text, "%s %.0f", axis, size);
-    append(buffer, " x ", text);
+static void append_number(char *buffer, const char *separator, const Run *run, const char *key, double above,
+                          const char *name) {
+    double value = number(json_object_get(layout_of(run), key));
+    if (value > above) text_append(buffer, LAYOUT_SIZE, "%s%s %.0f", *buffer ? separator : "", name, value);
 }
 
 /* Appends the layout's value of `key`, unless it is the default. */
 static void append_unless(char *buffer, const Run *run, const char *key, const char *standard,
                           const char *prefix) {
-    char text[64];
     const char *value = run_text(run, key);
-    if (!value || !strcmp(value, standard)) return;
-    snprintf(text, sizeof text, "%s%.40s", prefix, value);
-    append(buffer, ", ", text);
+    if (value && strcmp(value, standard)) append(buffer, ", ", prefix, value);
 }
 
 const char *run_layout(const Run *run, char *buffer) {
-    char text[40];
     buffer[0] = 0;
     if (!layout_of(run)) return buffer;
-    for (Axis axis = 0; axis < AXIS_COUNT; axis++) append_axis(buffer, run, axis_info(axis)->name);
-    if (!*buffer) append(buffer, "", "1 rank");
-    double zero = number(json_object_get(layout_of(run), "zero"));
-    if (zero > 0) {
-        snprintf(text, sizeof text, "ZeRO %.0f", zero);
-        append(buffer, ", ", text);
-    }
-    double every = number(json_object_get(layout_of(run), "sync_every"));
-    if (every > 0) {
-        snprintf(text, sizeof text, "sync every %.0f", every);
-        append(buffer, ", ", text);
-    }
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        append_number(buffer, " x ", run, axis_info(axis)->name, 1, axis_info(axis)->name);
+    if (!*buffer) append(buffer, "", "1 rank", "");
+    append_number(buffer, ", ", run, "zero", 0, "ZeRO");
+    append_number(buffer, ", ", run, "sync_every", 0, "sync every");
     if (number(json_object_get(layout_of(run), "pp")) > 1)
         append_unless(buffer, run, "pp_schedule", "1f1b", "");
     append_unless(buffer, run, "recompute", "none", "recompute ");
@@ -99,37 +87,41 @@ static bool uses_axis(const Run *run, Axis axis) {
 }
 
 const char *run_strategy(const Run *run, char *buffer) {
-    double zero = number(json_object_get(layout_of(run), "zero"));
     int used = 0;
     buffer[0] = 0;
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) used += uses_axis(run, axis);
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
-        char text[40];
         if (!uses_axis(run, axis)) continue;
-        snprintf(text, sizeof text, "%s%s", axis_info(axis)->title, used > 1 ? "" : " parallel");
-        if (axis == AXIS_DP && zero > 0) snprintf(text, sizeof text, "ZeRO %.0f", zero);
-        append(buffer, " x ", text);
+        if (axis == AXIS_DP && number(json_object_get(layout_of(run), "zero")) > 0)
+            append_number(buffer, " x ", run, "zero", 0, "ZeRO");
+        else
+            append(buffer, " x ", axis_info(axis)->title, used > 1 ? "" : " parallel");
     }
-    if (!*buffer) append(buffer, "", "1 rank");
+    if (!*buffer) append(buffer, "", "1 rank", "");
     return buffer;
 }
 
 /* ---- equality ---- */
 
-static bool same_value(const Run *a, const Run *b, const char *key) {
-    const json_t *one = json_object_get(layout_of(a), key), *two = json_object_get(layout_of(b), key);
+static bool same_value(const json_t *a, const json_t *b, const char *key) {
+    const json_t *one = json_object_get(a, key), *two = json_object_get(b, key);
     return one == two || json_equal(one, two);
 }
 
-static bool same_layout(const Run *a, const Run *b, const char *const *keys, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        if (!same_value(a, b, keys[i])) return false;
+/* Whether two objects have the same values of the keys, which end with NULL. */
+static bool same_values(const json_t *a, const json_t *b, const char *const *keys) {
+    for (; *keys; keys++)
+        if (!same_value(a, b, *keys)) return false;
     return true;
+}
+
+static bool same_layout(const Run *a, const Run *b, const char *const *keys) {
+    return same_values(layout_of(a), layout_of(b), keys);
 }
 
 static bool same_mesh(const Run *a, const Run *b) {
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)
-        if (!same_value(a, b, axis_info(axis)->name)) return false;
+        if (!same_value(layout_of(a), layout_of(b), axis_info(axis)->name)) return false;
     return true;
 }
 
@@ -144,19 +136,15 @@ static bool same_number(double a, double b) {
 }
 
 bool same_except_batch(const Run *a, const Run *b) {
-    static const char *const keys[] = {"zero", "offload", "recompute", "precision", "device", "sync_every"};
-    return same_mesh(a, b) && same_layout(a, b, keys, sizeof keys / sizeof *keys) &&
-           same_number(run_params(a), run_params(b)) && same_hardware(a, b);
+    static const char *const keys[] = {"zero",   "offload",    "recompute", "precision",
+                                       "device", "sync_every", NULL};
+    return same_mesh(a, b) && same_layout(a, b, keys) && same_number(run_params(a), run_params(b)) &&
+           same_hardware(a, b);
 }
 
 /* True also if the settings of either run are unknown. */
-static bool same_settings(const Run *a, const Run *b, const char *const *keys, size_t count) {
-    for (size_t i = 0; a->settings && b->settings && i < count; i++) {
-        const json_t *one = json_object_get(a->settings, keys[i]),
-                     *two = json_object_get(b->settings, keys[i]);
-        if (one != two && !json_equal(one, two)) return false;
-    }
-    return true;
+static bool same_settings(const Run *a, const Run *b, const char *const *keys) {
+    return !a->settings || !b->settings || same_values(a->settings, b->settings, keys);
 }
 
 /* Runs of earlier versions lack the setting. */
@@ -204,34 +192,34 @@ bool same_kind(const Run *a, const Run *b) {
 
 size_t kind_size(const Results *results, const Run *run) {
     size_t count = 0;
-    for (size_t i = 0; i < results->count; i++)
-        count += run_shows(&results->runs[i]) && same_kind(&results->runs[i], run);
+    results_foreach(results, other) count += run_shows(other) && same_kind(other, run);
     return count;
 }
 
 bool one_task(const Results *results) {
     const Run *base = results_base(results);
-    for (size_t i = 0; i < results->count; i++)
-        if (results->runs[i].state == RUN_FINISHED && !same_task(&results->runs[i], base)) return false;
+    results_foreach(results, run) {
+        if (run->state == RUN_FINISHED && !same_task(run, base)) return false;
+    }
     return true;
 }
 
 bool same_training(const Run *a, const Run *b) {
-    static const char *const keys[] = {"batch", "precision"};
+    static const char *const keys[] = {"batch", "precision", NULL};
     static const char *const settings[] = {
-        "task",         "seq",        "data",     "seed",           "shuffle",   "steps",       "epochs",
-        "lr",           "min-lr",     "warmup",   "beta1",          "beta2",     "eps",         "clip",
-        "weight-decay", "dropout",    "schedule", "quantize-aware", "mask-rate", "optimizer",   "momentum",
-        "nesterov",     "muon-scale", "adamw-lr", "group",          "freeze",    "decay-steps", "decay-type"};
-    return same_layout(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b)) &&
-           same_settings(a, b, settings, sizeof settings / sizeof *settings) &&
-           counts_from_zero(a) == counts_from_zero(b);
+        "task",      "seq",       "data",         "seed",       "shuffle",    "steps",
+        "epochs",    "lr",        "min-lr",       "warmup",     "beta1",      "beta2",
+        "eps",       "clip",      "weight-decay", "dropout",    "schedule",   "quantize-aware",
+        "mask-rate", "optimizer", "momentum",     "nesterov",   "muon-scale", "adamw-lr",
+        "group",     "freeze",    "decay-steps",  "decay-type", NULL};
+    return same_layout(a, b, keys) && same_number(run_params(a), run_params(b)) &&
+           same_settings(a, b, settings) && counts_from_zero(a) == counts_from_zero(b);
 }
 
 bool results_differ(const Results *results, RunNumber number_of) {
     double first = NAN;
-    for (size_t i = 0; i < results->count; i++) {
-        double value = number_of(&results->runs[i]);
+    results_foreach(results, run) {
+        double value = number_of(run);
         if (!isfinite(value)) continue;
         if (isfinite(first) && value != first) return true;
         first = value;
@@ -241,8 +229,8 @@ bool results_differ(const Results *results, RunNumber number_of) {
 
 const char *results_share(const Results *results, const char *key) {
     const char *shared = NULL;
-    for (size_t i = 0; i < results->count; i++) {
-        const char *text = run_text(&results->runs[i], key);
+    results_foreach(results, run) {
+        const char *text = run_text(run, key);
         if (!text) continue;
         if (shared && strcmp(shared, text)) return NULL;
         shared = text;
@@ -311,11 +299,10 @@ static bool scales(const Run *run) {
 
 /* The same model, task and precision on the same kind of hardware; the number of ranks may differ. */
 static bool same_job(const Run *a, const Run *b) {
-    static const char *const keys[] = {"precision", "recompute", "device"}, *const settings[] = {"task",
-                                                                                                 "seq"};
-    return scales(a) && scales(b) && same_layout(a, b, keys, sizeof keys / sizeof *keys) &&
-           same_hardware(a, b) && run_params(a) == run_params(b) &&
-           same_settings(a, b, settings, sizeof settings / sizeof *settings);
+    static const char *const keys[] = {"precision", "recompute", "device", NULL}, *const settings[] = {
+                                                                                      "task", "seq", NULL};
+    return scales(a) && scales(b) && same_layout(a, b, keys) && same_hardware(a, b) &&
+           run_params(a) == run_params(b) && same_settings(a, b, settings);
 }
 
 static double batch_per_rank(const Run *run) {
@@ -361,21 +348,22 @@ bool run_ranked(const Run *run, FigureId figure) {
     return figure_is_settled(run, figure) || !has_rival(run, figure);
 }
 
-const Run *results_best(const Results *results, const Run *like, FigureId figure, int sign) {
+/* As results_best, of all runs but one. */
+static const Run *best_but(const Results *results, const Run *other, const Run *like, FigureId figure,
+                           int sign) {
     const Run *best = NULL;
     results_foreach(results, run) {
         double value = run_figure(run, figure);
-        if (!run_ranked(run, figure) || (like && !same_size(run, like))) continue;
+        if (run == other || !run_ranked(run, figure) || (like && !same_size(run, like))) continue;
         if (!best || sign * value > sign * run_figure(best, figure)) best = run;
     }
     return best;
 }
 
+const Run *results_best(const Results *results, const Run *like, FigureId figure, int sign) {
+    return best_but(results, NULL, like, figure, sign);
+}
+
 const Run *results_runner_up(const Results *results, const Run *winner) {
-    const Run *best = NULL;
-    results_foreach(results, run) {
-        if (run == winner || !same_size(run, winner) || !run_ranked(run, FIGURE_TOKENS)) continue;
-        if (!best || run_figure(run, FIGURE_TOKENS) > run_figure(best, FIGURE_TOKENS)) best = run;
-    }
-    return best;
+    return best_but(results, winner, winner, FIGURE_TOKENS, 1);
 }

@@ -8,6 +8,7 @@
 #include "report/results.h"
 #include "report/spread.h"
 #include "report/study.h"
+#include "report/text.h"
 #include "train/noise.h"
 
 const Figure figures[FIGURES] = {
@@ -271,12 +272,11 @@ bool results_published(const Results *results) {
 
 /* Appends to `note` why a value of the summary is ignored. */
 static void add_invalid(char *note, size_t size, const char *key, const json_t *json, double value) {
-    size_t used = strlen(note);
-    const char *separator = used ? "; " : "summary.json: ";
+    const char *separator = *note ? "; " : "summary.json: ";
     if (json && !json_is_number(json))
-        snprintf(note + used, size - used, "%signoring %s (not a number)", separator, key);
+        text_append(note, size, "%signoring %s (not a number)", separator, key);
     else
-        snprintf(note + used, size - used, "%signoring %s (%g is out of range)", separator, key, value);
+        text_append(note, size, "%signoring %s (%g is out of range)", separator, key, value);
 }
 
 void summary_faults(const RunSummary *summary, char *note, size_t size) {

@@ -229,7 +229,7 @@ static Status best_name(const Results *results, const Run *best, FigureId figure
 
 static size_t count_ranked(const Results *results, FigureId figure) {
     size_t count = 0;
-    for (size_t i = 0; i < results->count; i++) count += run_ranked(&results->runs[i], figure);
+    results_foreach(results, run) count += run_ranked(run, figure);
     return count;
 }
 
@@ -241,13 +241,12 @@ static Status put_best(Page *page, const Results *results, const Run *like, Figu
     if (!best) return OK;
     double difference = run_difference(results, best, figure);
     const Run *base = run_base(results, best);
-    size_t used = strlen(spread_text(detail, best, figure, true));
-    const char *comma = used ? ", " : "";
+    const char *comma = *spread_text(detail, best, figure, true) ? ", " : "";
     if (isfinite(difference) && best != base && figure_is_timed(figure) && figures_tie(best, base, figure))
-        snprintf(detail + used, sizeof detail - used, "%stied with the baseline", comma);
+        text_append(detail, sizeof detail, "%stied with the baseline", comma);
     else if (isfinite(difference) && figures_settled(best, base, figure))
-        snprintf(detail + used, sizeof detail - used, "%s%.1f%% %s the baseline", comma, fabs(difference),
-                 difference < 0 ? "below" : "above");
+        text_append(detail, sizeof detail, "%s%.1f%% %s the baseline", comma, fabs(difference),
+                    difference < 0 ? "below" : "above");
     snprintf(text, sizeof text, "%s%s", figure_text(number, figures[figure].unit, run_figure(best, figure)),
              unit);
     TRY(best_name(results, best, figure, &name));

@@ -42,15 +42,13 @@ const char *layout_grid(const SearchLayout *layout, char text[LAYOUT_TEXT]) {
 }
 
 const char *layout_rest(const SearchLayout *l, char text[LAYOUT_TEXT]) {
-    int used = snprintf(text, LAYOUT_TEXT, "ZeRO %d, %d micro-batch%s of %lld", l->zero, l->micros,
-                        l->micros == 1 ? "" : "es", (long long)l->micro_batch);
-    if (l->mesh.pp > 1)
-        used += snprintf(text + used, LAYOUT_TEXT - (size_t)used, ", %s", schedule_name(l->schedule));
-    if (l->chunks > 1) used += snprintf(text + used, LAYOUT_TEXT - (size_t)used, " %d", l->chunks);
+    snprintf(text, LAYOUT_TEXT, "ZeRO %d, %d micro-batch%s of %lld", l->zero, l->micros,
+             l->micros == 1 ? "" : "es", (long long)l->micro_batch);
+    if (l->mesh.pp > 1) text_append(text, LAYOUT_TEXT, ", %s", schedule_name(l->schedule));
+    if (l->chunks > 1) text_append(text, LAYOUT_TEXT, " %d", l->chunks);
     if (l->recompute != RECOMPUTE_NONE)
-        used += snprintf(text + used, LAYOUT_TEXT - (size_t)used, ", recompute %s",
-                         recompute_names[l->recompute]);
-    if (l->sequence) snprintf(text + used, LAYOUT_TEXT - (size_t)used, ", sequence-parallel");
+        text_append(text, LAYOUT_TEXT, ", recompute %s", recompute_names[l->recompute]);
+    if (l->sequence) text_append(text, LAYOUT_TEXT, ", sequence-parallel");
     return text;
 }
 
@@ -65,11 +63,9 @@ void put_plan_head(Page *page, const char *eyebrow, const PlanFacts *facts) {
     char title[160], number[FORMAT_SIZE];
     snprintf(title, sizeof title, "%s, %s parameters", facts->model->family->title,
              format_count(number, (double)facts->params));
-    size_t used = strlen(title);
-    if (facts->ranks)
-        snprintf(title + used, sizeof title - used, ", on %d x %.60s", facts->ranks, facts->cluster->device);
-    else
-        snprintf(title + used, sizeof title - used, ", on %.60s", facts->cluster->device);
+    text_append(title, sizeof title, ", on ");
+    if (facts->ranks) text_append(title, sizeof title, "%d x ", facts->ranks);
+    text_append(title, sizeof title, "%.60s", facts->cluster->device);
     page_begin(page, eyebrow, title, NULL);
     put_chip(page, "%lld layer%s, hidden size %lld, %lld head%s", (long long)facts->model->layers,
              PLURAL(facts->model->layers), (long long)facts->model->hidden, (long long)facts->model->heads,

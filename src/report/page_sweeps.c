@@ -103,13 +103,12 @@ static Status put_batches(Page *page, const Results *results) {
     TRY(find_by_batch(results, FIGURE_PEAK, &memory));
     if (!speed.count && !memory.count) return OK;
     char lead[160] = "Each line is a layout; each point is a run.";
-    size_t used = strlen(lead);
-    for (size_t i = 0; i < results->count; i++)
-        if (is_disturbed(&results->runs[i], FIGURE_TOKENS) && has_batch(&results->runs[i], FIGURE_TOKENS) &&
-            has_curve(results, &results->runs[i], FIGURE_TOKENS))
-            snprintf(lead + used, sizeof lead - used,
-                     " Gray points: %s took the cores, so the throughput is unreliable.",
-                     results_takers(results, false));
+    bool gray = false;
+    results_foreach(results, run) gray |= is_disturbed(run, FIGURE_TOKENS) && has_batch(run, FIGURE_TOKENS) &&
+                                          has_curve(results, run, FIGURE_TOKENS);
+    if (gray)
+        text_append(lead, sizeof lead, " Gray points: %s took the cores, so the throughput is unreliable.",
+                    results_takers(results, false));
     page_section(page, "By batch size", lead);
     page_group(page, "plots");
     TRY(put_plot(page, &speed, "Throughput", rate_detail(results)));
@@ -197,9 +196,9 @@ static Status add_ranks(Plot *plot, const Results *results, size_t first) {
 
 /* The strategy, with the batch size if runs differ in it. */
 static void label_strategy(const Results *results, const Run *run, char *buffer) {
-    size_t used = strlen(run_strategy(run, buffer));
+    run_strategy(run, buffer);
     if (results_differ(results, run_batch) && isfinite(run_batch(run)))
-        snprintf(buffer + used, LAYOUT_SIZE - used, ", batch %.0f", run_batch(run));
+        text_append(buffer, LAYOUT_SIZE, ", batch %.0f", run_batch(run));
 }
 
 /* One curve per strategy, from the run with the fewest ranks. */

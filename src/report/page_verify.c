@@ -44,27 +44,25 @@ const char *verify_what(const json_t *failure, char text[VERIFY_TEXT]) {
     const char *what = json_string_at(failure, "what"),
                *parameter = json_string_or(failure, "parameter", NULL);
     double limit = json_number_at(failure, "limit"), difference = json_number_or(failure, "difference", -1);
-    size_t used = (size_t)snprintf(text, VERIFY_TEXT, "%s%s%s", what, parameter ? " of " : "",
-                                   parameter ? parameter : "");
+    snprintf(text, VERIFY_TEXT, "%s%s%s", what, parameter ? " of " : "", parameter ? parameter : "");
     if (limit > 0 && difference >= 0)
-        used += (size_t)snprintf(text + used, VERIFY_TEXT - used, ": difference %.2g, limit %.2g", difference,
-                                 limit);
+        text_append(text, VERIFY_TEXT, ": difference %.2g, limit %.2g", difference, limit);
     else
-        used += (size_t)snprintf(text + used, VERIFY_TEXT - used, limit > 0 ? ": not finite" : ": not equal");
+        text_append(text, VERIFY_TEXT, limit > 0 ? ": not finite" : ": not equal");
     if (json_int_at(failure, "step"))
-        snprintf(text + used, VERIFY_TEXT - used, ", step %lld", (long long)json_int_at(failure, "step"));
+        text_append(text, VERIFY_TEXT, ", step %lld", (long long)json_int_at(failure, "step"));
     return text;
 }
 
 const char *verify_ranks(const json_t *failure, char text[VERIFY_TEXT]) {
     enum { SHOWN = 16 };
     const json_t *ranks = json_object_get(failure, "ranks");
-    size_t count = json_array_size(ranks), used;
-    used = (size_t)snprintf(text, VERIFY_TEXT, "on rank%s", PLURAL((long long)count));
+    size_t count = json_array_size(ranks);
+    snprintf(text, VERIFY_TEXT, "on rank%s", PLURAL((long long)count));
     for (size_t i = 0; i < count && i < SHOWN; i++)
-        used += (size_t)snprintf(text + used, VERIFY_TEXT - used, "%s %lld", i ? "," : "",
-                                 (long long)json_integer_value(json_array_get(ranks, i)));
-    if (count > SHOWN) snprintf(text + used, VERIFY_TEXT - used, " and %zu more", count - SHOWN);
+        text_append(text, VERIFY_TEXT, "%s %lld", i ? "," : "",
+                    (long long)json_integer_value(json_array_get(ranks, i)));
+    if (count > SHOWN) text_append(text, VERIFY_TEXT, " and %zu more", count - SHOWN);
     return text;
 }
 

@@ -111,35 +111,24 @@ static Status add_study(const Results *results, json_t *json) {
     CLEANUP(json_decrefp) json_t *findings = NULL;
     if (!results->study) return OK;
     TRY(findings_json(results, &findings));
-    if (json_object_set(json, "study", results->study) || json_object_set(json, "findings", findings) ||
-        json_object_set_new(json, "resized", json_boolean(results->resized)))
-        return FAILED("out of memory while collecting the results");
-    return OK;
+    TRY(json_put(json, "study", json_incref(results->study)));
+    TRY(json_put(json, "findings", json_incref(findings)));
+    return json_put(json, "resized", json_boolean(results->resized));
 }
 
 Status results_json(const Results *results, json_t **ret_json) {
-    json_t *runs = json_array();
-    for (size_t i = 0; i < results->count; i++)
-        json_array_append_new(runs, run_json(results, &results->runs[i]));
-    json_t *json =
-        json_pack("{s:s, s:o, s:o, s:o, s:o}", "title", results->title, "about", text_or_null(results->about),
-                  "scale", text_or_null(results->scale), "baseline",
-                  results->count ? json_string(results_base(results)->name) : json_null(), "runs", runs);
-    if (!json || json_array_size(runs) != results->count) {
-        json_decref(json);
+    CLEANUP(json_decrefp) json_t *runs = json_array(), *json = NULL;
+    results_foreach(results, run) json_array_append_new(runs, run_json(results, run));
+    json = json_pack("{s:s, s:o, s:o, s:o, s:O, s:o}", "title", results->title, "about",
+                     text_or_null(results->about), "scale", text_or_null(results->scale), "baseline",
+                     results->count ? json_string(results_base(results)->name) : json_null(), "runs", runs,
+                     "command", text_or_null(results->command));
+    if (!json || json_array_size(runs) != results->count)
         return FAILED("out of memory while collecting the results");
-    }
-    json_object_set_new(json, "command", text_or_null(results->command));
-    if (results->price > 0) json_object_set_new(json, "price_per_hour", json_real(results->price));
-    Status status = add_study(results, json);
-    if (!status && json_array_size(results->others) && json_object_set(json, "others", results->others) != 0)
-        status = FAILED("out of memory while collecting the results");
-    if (status) {
-        json_decref(json);
-        return status;
-    }
-    *ret_json = json;
-    return OK;
+    if (results->price > 0) TRY(json_put(json, "price_per_hour", json_real(results->price)));
+    TRY(add_study(results, json));
+    if (json_array_size(results->others)) TRY(json_put(json, "others", json_incref(results->others)));
+    return MOVE(ret_json, json);
 }
 
 /* ---- results.csv ---- */

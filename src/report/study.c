@@ -397,7 +397,7 @@ Status claim_judge(const Results *results, const json_t *claim, Verdict *ret_ver
 }
 
 Status findings_text(const Results *results, char **ret_text) {
-    size_t i, all = json_array_size(study_claims(results)), count[3] = {0}, used = 0;
+    size_t i, all = json_array_size(study_claims(results)), count[3] = {0};
     const json_t *claim;
     char text[160];
     json_array_foreach(study_claims(results), i, claim) {
@@ -407,19 +407,18 @@ Status findings_text(const Results *results, char **ret_text) {
         count[verdict]++;
     }
     if (!all) return str_dup("", ret_text);
-    used = (size_t)snprintf(text, sizeof text, "Of the study's %zu conclusion%s, ", all, PLURAL(all));
-    if (count[VERDICT_HOLDS])
-        used += (size_t)snprintf(text + used, sizeof text - used, "%zu hold%s", count[VERDICT_HOLDS],
-                                 count[VERDICT_HOLDS] == 1 ? "s" : "");
+    size_t holds = count[VERDICT_HOLDS], fails = count[VERDICT_FAILS], unknown = count[VERDICT_UNKNOWN];
+    snprintf(text, sizeof text, "Of the study's %zu conclusion%s, ", all, PLURAL(all));
+    if (holds)
+        text_append(text, sizeof text, "%zu hold%s", holds, holds == 1 ? "s" : "");
     else
-        used += (size_t)snprintf(text + used, sizeof text - used, "none holds");
-    if (count[VERDICT_FAILS])
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%zu do%s not",
-                                 count[VERDICT_UNKNOWN] ? ", " : " and ", count[VERDICT_FAILS],
-                                 count[VERDICT_FAILS] == 1 ? "es" : "");
-    if (count[VERDICT_UNKNOWN])
-        snprintf(text + used, sizeof text - used, "%s%zu cannot be judged from these runs",
-                 count[VERDICT_FAILS] ? ", and " : " and ", count[VERDICT_UNKNOWN]);
+        text_append(text, sizeof text, "none holds");
+    if (fails)
+        text_append(text, sizeof text, "%s%zu do%s not", unknown ? ", " : " and ", fails,
+                    fails == 1 ? "es" : "");
+    if (unknown)
+        text_append(text, sizeof text, "%s%zu cannot be judged from these runs", fails ? ", and " : " and ",
+                    unknown);
     return str_format(ret_text, "%s.", text);
 }
 

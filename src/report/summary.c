@@ -83,25 +83,16 @@ bool run_spent(const Run *run, double ret_share[SPENT_PARTS]) {
 
 /* ---- runs that are alike ---- */
 
-/* How many runs something is true of, and the first of them. */
-typedef struct Chosen {
-    size_t count;
-    const Run *first;
-} Chosen;
-
-static Chosen choose(const Results *results, bool (*is)(const Run *run)) {
-    Chosen chosen = {0};
-    for (size_t i = 0; i < results->count; i++)
-        if (is(&results->runs[i]) && !chosen.count++) chosen.first = &results->runs[i];
-    return chosen;
-}
-
-/* " “a” failed." or " 3 runs, including “a”, failed."; nothing about no runs. */
-static void put_chosen(FILE *out, Chosen chosen, const char *singular, const char *plural) {
-    if (chosen.count == 1)
-        fprintf(out, " “%s” %s", chosen.first->name, singular);
-    else if (chosen.count)
-        fprintf(out, " %zu runs, including “%s”, %s", chosen.count, chosen.first->name, plural);
+/* " “a” failed." or " 3 runs, including “a”, failed."; nothing about no runs. `of`: before them. */
+static void put_chosen(FILE *out, const Results *results, bool (*is)(const Run *run), const char *of,
+                       const char *singular, const char *plural) {
+    size_t count = results_count(results, is);
+    const Run *first = results->runs;
+    while (count && !is(first)) first++;
+    if (count == 1)
+        fprintf(out, " %s“%s” %s", of, first->name, singular);
+    else if (count)
+        fprintf(out, " %s%zu runs, including “%s”, %s", of, count, first->name, plural);
 }
 
 static bool is_unfinished(const Run *run) {
@@ -161,16 +152,16 @@ static bool ties_with(const Run *run, const Run *winner) {
 
 static size_t count_ties(const Results *results, const Run *winner) {
     size_t count = 0;
-    for (size_t i = 0; i < results->count; i++) count += ties_with(&results->runs[i], winner);
+    results_foreach(results, run) count += ties_with(run, winner);
     return count;
 }
 
 /* "A" and "B" tie for the fastest. */
 static void put_ties(FILE *out, const Results *results, const Run *winner, size_t count) {
     size_t named = 0;
-    for (size_t i = 0; i < results->count; i++) {
-        if (!ties_with(&results->runs[i], winner)) continue;
-        fprintf(out, "%s“%s”", !named ? "" : named + 1 == count ? " and " : ", ", results->runs[i].name);
+    results_foreach(results, run) {
+        if (!ties_with(run, winner)) continue;
+        fprintf(out, "%s“%s”", !named ? "" : named + 1 == count ? " and " : ", ", run->name);
         named++;
     }
     fprintf(out, " tie for the fastest%s", of_finished(results, FIGURE_TOKENS));
@@ -188,8 +179,8 @@ static Rival put_winner(FILE *out, const Results *results, const Run *winner) {
     const Run *base = results_base(results);
     Rival rival = {results_runner_up(results, winner), "runner-up"};
     if (!rival.run) {
-        bool contended = choose(results, is_contended).count,
-             unsettled = choose(results, lacks_interval).count;
+        bool contended = results_count(results, is_contended),
+             unsettled = results_count(results, lacks_interval);
         fprintf(out, "“%s” is the only finished run%s, at ", winner->name,
                 contended && unsettled ? " that can be ranked"
                 : contended            ? " that had its cores to itself"
@@ -223,7 +214,7 @@ static Rival put_winner(FILE *out, const Results *results, const Run *winner) {
 /* Names the runs whose rates have no interval, and what is missing. */
 static void put_unsettled(FILE *out, const Results *results) {
     put_chosen(
-        out, choose(results, lacks_interval),
+        out, results, lacks_interval, "",
         "is not ranked: it has too few steps for a confidence interval. Train it for more steps, or "
         "repeat it.",
         "are not ranked: they have too few steps for a confidence interval. Train them for more steps, "
@@ -232,7 +223,7 @@ static void put_unsettled(FILE *out, const Results *results) {
 
 /* If no run can be called the fastest. */
 static void put_unranked(FILE *out, const Results *results) {
-    bool contended = choose(results, is_contended).count, unsettled = choose(results, lacks_interval).count;
+    bool contended = results_count(results, is_contended), unsettled = results_count(results, lacks_interval);
     fprintf(out, "No run can be called the fastest: %s.",
             contended && unsettled
                 ? "none that had its cores to itself has enough steps for a confidence interval"
@@ -244,7 +235,7 @@ static void put_unranked(FILE *out, const Results *results) {
 
 /* Names the runs that are not ranked because of contention. */
 static void put_contended(FILE *out, const Results *results) {
-    Chosen contended = choose(results, is_contended);
+    size_t contended = results_count(results, is_contended);
     Load load, least = {INFINITY, INFINITY, 0}, most = {0};
     results_foreach(results, run) {
         if (!is_contended(run) || !run_load(run, &load)) continue;
@@ -252,11 +243,11 @@ static void put_contended(FILE *out, const Results *results) {
         most = (Load){fmax(most.others, load.others), fmax(most.steal, load.steal), load.cores};
     }
     if (!(most.cores > 0)) return;
-    bool all = contended.count == results->count, one = contended.count == 1;
+    bool all = contended == results->count, one = contended == 1;
     if (all)
         fputs(one ? " Its timings are unreliable: " : " All timings are unreliable: ", out);
     else
-        put_chosen(out, contended, "is not ranked: ", "are not ranked: ");
+        put_chosen(out, results, is_contended, "", "is not ranked: ", "are not ranked: ");
     put_load(out, &least, &most);
     fprintf(out, " while %s ran", one ? "it" : "they");
     fputs(all ? "." : one ? ", so its timings are unreliable." : ", so their timings are unreliable.", out);
@@ -362,9 +353,9 @@ static void put_single(FILE *out, const Run *run) {
 static void find_sizes(const Results *results, double *ret_smallest, double *ret_largest) {
     *ret_smallest = INFINITY;
     *ret_largest = 0;
-    for (size_t i = 0; i < results->count; i++) {
-        double params = run_params(&results->runs[i]);
-        if (results->runs[i].state != RUN_FINISHED || !isfinite(params)) continue;
+    results_foreach(results, run) {
+        double params = run_params(run);
+        if (run->state != RUN_FINISHED || !isfinite(params)) continue;
         *ret_smallest = fmin(*ret_smallest, params);
         *ret_largest = fmax(*ret_largest, params);
     }
@@ -466,7 +457,7 @@ static void put_memory(FILE *out, const Results *results) {
 
 /* "The losses of all runs"; `all`: every run with losses is comparable with the others. */
 static void put_whose_losses(FILE *out, const Results *results, bool all) {
-    size_t known = choose(results, has_losses).count;
+    size_t known = results_count(results, has_losses);
     if (!all)
         fputs(" The losses of runs with the same model, batch size and precision", out);
     else if (known == results->count)
@@ -477,15 +468,8 @@ static void put_whose_losses(FILE *out, const Results *results, bool all) {
 
 /* Names finished runs whose losses are missing or unreadable. */
 static void put_missing_losses(FILE *out, const Results *results) {
-    Chosen missing = choose(results, lacks_losses);
-    if (missing.count == 1)
-        fprintf(out, " The losses of “%s” are unknown: its metrics.jsonl contains none.",
-                missing.first->name);
-    else if (missing.count)
-        fprintf(
-            out,
-            " The losses of %zu runs, including “%s”, are unknown: their metrics.jsonl files contain none.",
-            missing.count, missing.first->name);
+    put_chosen(out, results, lacks_losses, "The losses of ", "are unknown: its metrics.jsonl contains none.",
+               "are unknown: their metrics.jsonl files contain none.");
 }
 
 static void put_loss(FILE *out, const Results *results) {
@@ -525,16 +509,16 @@ static bool failed_start(const Run *run) {
 
 /* One sentence for each kind of failure. */
 static void put_failures(FILE *out, const Results *results) {
-    put_chosen(out, choose(results, run_lacks_memory), "ran out of memory.", "ran out of memory.");
-    put_chosen(out, choose(results, run_killed), "was killed (possibly out of memory).",
+    put_chosen(out, results, run_lacks_memory, "", "ran out of memory.", "ran out of memory.");
+    put_chosen(out, results, run_killed, "", "was killed (possibly out of memory).",
                "were killed (possibly out of memory).");
-    put_chosen(out, choose(results, failed_training), "failed during training.", "failed during training.");
-    put_chosen(out, choose(results, failed_start), "failed to start.", "failed to start.");
+    put_chosen(out, results, failed_training, "", "failed during training.", "failed during training.");
+    put_chosen(out, results, failed_start, "", "failed to start.", "failed to start.");
 }
 
 static void put_rest(FILE *out, const Results *results) {
-    size_t incomplete = choose(results, is_unfinished).count, running = choose(results, is_running).count,
-           predicted = choose(results, is_predicted).count;
+    size_t incomplete = results_count(results, is_unfinished), running = results_count(results, is_running),
+           predicted = results_count(results, is_predicted);
     const Run *base = results_base(results);
     put_failures(out, results);
     if (base != results->runs && base->state == RUN_FINISHED)
@@ -568,8 +552,8 @@ static void put_verdict(FILE *out, const Results *results) {
         put_contended(out, results);
         return;
     }
-    bool contended = choose(results, is_contended).count;
-    if (!winner && !contended && !choose(results, lacks_interval).count) {
+    bool contended = results_count(results, is_contended);
+    if (!winner && !contended && !results_count(results, lacks_interval)) {
         fputs("No run has finished.", out);
         return;
     }

@@ -58,6 +58,14 @@ Status text_shorten(const char *text, size_t most, char **ret_text) {
     return str_format(ret_text, "%.*s…", (int)at, text);
 }
 
+void text_append(char *buffer, size_t size, const char *fmt, ...) {
+    size_t used = strlen(buffer);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(buffer + used, size - used, fmt, args);
+    va_end(args);
+}
+
 void put_html(FILE *out, const char *text) {
     for (int length; *text; text += length) {
         bool space = *text == '\n' || *text == '\t';

@@ -33,6 +33,9 @@ size_t text_length(const char *text);
 /* Copies a text, shortened to `most` characters if it is longer; the last one is then an ellipsis. */
 MUST_USE Status text_shorten(const char *text, size_t most, char **ret_text);
 
+/* Appends to the text in a buffer, as far as there is room. */
+void text_append(char *buffer, size_t size, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
 /* Writes text with HTML special characters escaped and control characters replaced by '?'. */
 void put_html(FILE *out, const char *text);
 /* As fprintf, for HTML: the format is HTML, and texts (%s) are escaped. It knows %s, %d, %zu, %lld and
