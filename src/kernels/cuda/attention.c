@@ -1,9 +1,8 @@
-/* Chooses the attention kernels: weft's Hopper kernels where they apply, else cuDNN's if the sequences are
- * long enough to be worth a plan, else weft's portable kernels. Calls of cuDNN have as many key heads as
- * query heads, no window and no documents, and it cannot draw dropout masks that depend on global indices.
- * WEFT_CUDA_ATTENTION overrides the choice: "own" selects the portable kernels; "cudnn" rules out the Hopper
- * kernels and fails where cuDNN does not support a call without dropout; "hopper" fails if the Hopper kernels
- * are not part of the build or do not run on the device. Decoding uses neither. */
+/* Chooses the attention kernels, see cuda.h. cuDNN cannot draw dropout masks that depend on global indices,
+ * and short sequences are not worth a plan of it. WEFT_CUDA_ATTENTION overrides the choice: "own" selects the
+ * portable kernels; "cudnn" rules out the Hopper kernels and fails where cuDNN does not support a call
+ * without dropout; "hopper" fails if the Hopper kernels are not part of the build or do not run on the
+ * device. Decoding uses neither. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

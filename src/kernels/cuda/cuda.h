@@ -5,6 +5,36 @@
  *   launch.h    what files call of each other
  *   device.cuh  what .cu files share
  *
+ * Where an operation has several kernels, the first that serves a call runs it. Without a remark they serve
+ * all shapes and types of the operation, from compute capability 8.0 on; "16 bits" are bf16 and fp16.
+ *
+ *   attention_forward, attention_backward (attention.c)
+ *     attention_hopper*     9.0; 16 bits, heads of width 64 or 128, from 96 positions
+ *     cudnn.c               cuDNN 9.10; 16 bits, widths up to 128 in eights, from 128 positions, as many key
+ *                           heads as query heads, without dropout, windows and documents
+ *     attention_mma*        16 bits, widths up to 128 in eights
+ *     attention_plain.cu    widths up to 256
+ *   attention_decode (attention.c)
+ *     attention_cluster.cu  9.0 and later; one new position, 16 bits and caches alike, widths of 32, 64, 128
+ *                           and 256, up to 4096 keys
+ *     attention_decode.cu   one new position; appends more, for attention_mma.cu and attention_plain.cu
+ *   linear_forward and its backward (linear.c)
+ *     linear_few.cu         forward of up to 16 rows in 16 bits, inputs in eights
+ *     blas.c                whatever cuBLASLt supports
+ *     linear.cu
+ *   linear_int8_forward (linear_int8.c)
+ *     linear_int8.cu        up to 16 rows, and what cuBLASLt does not support
+ *     blas.c                more rows; int4 weights in two parts
+ *   linear_fp8_forward, linear_fp8_backward (linear_fp8.c): 8.9 and later
+ *     blas.c                whatever cuBLASLt supports
+ *     linear.cu
+ *   linear_fused_forward (linear_fused.c): up to 16 rows in 16 bits, weights of 16, 8 or 4 bits
+ *     linear_stream.cu      from 8 Mi weights; int8 and int4 weights also from 2048 x 2048
+ *     linear_fused.cu
+ *
+ * Most other kernels have a version for 16-byte accesses and one for single elements. Norms and cross-entropy
+ * keep rows in registers unless they are too long.
+ *
  * Everything is enqueued on the given stream and returns immediately; nothing here waits for the device.
  * Reductions run in an order that depends on shapes alone (no floating-point atomics), so the same call
  * returns the same bits. */
