@@ -65,51 +65,48 @@ void micro_tile(int64_t depth, const void *left_panel, const void *right_panel, 
 }
 
 /* At the call sites `dtype` and `width` are constants, so the copies become a few loads and stores. */
-static ALWAYS_INLINE void across_panel(DType dtype, float *panel, int width, const PackSource *s,
-                                       int64_t first) {
+static ALWAYS_INLINE void across_panel(DType dtype, float *panel, int width, PackSource s, int64_t first) {
     for (int line = 0; line < width; line += 4) {
-        int64_t at = (first + line) * s->stride, lines = s->lines - first - line, k = 0;
+        int64_t at = (first + line) * s.stride, lines = s.lines - first - line, k = 0;
         if (lines >= 4)
-            for (; k + 4 <= s->depth; k += 4)
-                vec4_store_transposed(panel + k * width + line, width, vec4_get(s->from, dtype, at + k),
-                                      vec4_get(s->from, dtype, at + s->stride + k),
-                                      vec4_get(s->from, dtype, at + 2 * s->stride + k),
-                                      vec4_get(s->from, dtype, at + 3 * s->stride + k));
-        for (; k < s->depth; k++)
+            for (; k + 4 <= s.depth; k += 4)
+                vec4_store_transposed(panel + k * width + line, width, vec4_get(s.from, dtype, at + k),
+                                      vec4_get(s.from, dtype, at + s.stride + k),
+                                      vec4_get(s.from, dtype, at + 2 * s.stride + k),
+                                      vec4_get(s.from, dtype, at + 3 * s.stride + k));
+        for (; k < s.depth; k++)
             for (int i = 0; i < 4; i++)
-                panel[k * width + line + i] =
-                    i < lines ? half_get(s->from, dtype, at + i * s->stride + k) : 0;
+                panel[k * width + line + i] = i < lines ? half_get(s.from, dtype, at + i * s.stride + k) : 0;
     }
 }
 
 /* One step over all panels at a time, so that each cache line of the source is read once. */
-static ALWAYS_INLINE void along_panels(DType dtype, float *panels, int width, const PackSource *s,
+static ALWAYS_INLINE void along_panels(DType dtype, float *panels, int width, PackSource s,
                                        int64_t panel_stride) {
-    for (int64_t k = 0; k < s->depth; k++) {
+    for (int64_t k = 0; k < s.depth; k++) {
         float *to = panels + k * width;
-        int64_t line = 0, at = k * s->stride;
-        for (; line + width <= s->lines; line += width, to += panel_stride)
-            if (width % VEC == 0)
-                for (int i = 0; i < width; i += VEC)
-                    vec_store(to + i, vec_get(s->from, dtype, at + line + i));
+        int64_t line = 0, at = k * s.stride;
+        for (; line + width <= s.lines; line += width, to += panel_stride)
+            if (dtype == DT_F32)
+                memcpy(to, (const float *)s.from + at + line, (size_t)width * sizeof *to);
+            else if (width % VEC == 0)
+                for (int i = 0; i < width; i += VEC) vec_store(to + i, vec_get(s.from, dtype, at + line + i));
             else
-                for (int i = 0; i < width; i += 4)
-                    vec4_store(to + i, vec4_get(s->from, dtype, at + line + i));
-        for (int i = 0; line < s->lines && i < width; i++)
-            to[i] = line + i < s->lines ? half_get(s->from, dtype, at + line + i) : 0;
+                for (int i = 0; i < width; i += 4) vec4_store(to + i, vec4_get(s.from, dtype, at + line + i));
+        for (int i = 0; line < s.lines && i < width; i++)
+            to[i] = line + i < s.lines ? half_get(s.from, dtype, at + line + i) : 0;
     }
 }
 
-static ALWAYS_INLINE void pack(DType dtype, float *panels, int width, const PackSource *s,
-                               int64_t panel_stride) {
-    if (!s->across) along_panels(dtype, panels, width, s, panel_stride);
-    for (int64_t line = 0; s->across && line < s->lines; line += width, panels += panel_stride)
+static ALWAYS_INLINE void pack(DType dtype, float *panels, int width, PackSource s, int64_t panel_stride) {
+    if (!s.across) along_panels(dtype, panels, width, s, panel_stride);
+    for (int64_t line = 0; s.across && line < s.lines; line += width, panels += panel_stride)
         across_panel(dtype, panels, width, s, line);
 }
 
 void micro_pack(float *panels, int width, PackSource source, int64_t panel_stride) {
     if (width == MICRO_ROWS)
-        BY_TYPE(source.dtype, pack, panels, MICRO_ROWS, &source, panel_stride);
+        BY_TYPE(source.dtype, pack, panels, MICRO_ROWS, source, panel_stride);
     else
-        BY_TYPE(source.dtype, pack, panels, MICRO_COLS, &source, panel_stride);
+        BY_TYPE(source.dtype, pack, panels, MICRO_COLS, source, panel_stride);
 }
