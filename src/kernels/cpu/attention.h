@@ -26,6 +26,11 @@ static inline HeadShape head_shape(Tensor qkv, const Attention *spec) {
     return (HeadShape){s, s.B, s.T, s.H, s.G, s.D, round_up(s.D, MICRO_ROWS)};
 }
 
+/* Scratch memory for fp32 values. */
+static inline float *floats(Bump *bump, int64_t count) {
+    return bump_take(bump, (size_t)count * sizeof(float));
+}
+
 /* Rows of D elements in a tensor: the first starts at element `at`, the others follow `stride` apart. */
 typedef struct Rows {
     Tensor in;

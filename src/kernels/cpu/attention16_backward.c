@@ -32,9 +32,6 @@ typedef struct Scratch {
 static uint16_t *halves(Bump *bump, int64_t count) {
     return bump_take(bump, (size_t)count * sizeof(uint16_t));
 }
-static float *floats(Bump *bump, int64_t count) {
-    return bump_take(bump, (size_t)count * sizeof(float));
-}
 
 static Scratch scratch_take(Bump *bump, HeadShape s) {
     int64_t T = round_up(s.T, SIDE), all = T * s.D, block = s.qkv.group > 1 ? round_up(T, BLOCK) : BLOCK;

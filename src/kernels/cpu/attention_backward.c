@@ -33,10 +33,6 @@ typedef struct Scratch {
     float *stage; /* (MICRO_COLS, D), for rows_unpack */
 } Scratch;
 
-static float *floats(Bump *bump, int64_t count) {
-    return bump_take(bump, (size_t)count * sizeof(float));
-}
-
 static Scratch scratch_take(Bump *bump, HeadShape s) {
     int64_t lines = round_up(s.T, MICRO_ROWS) * s.D, dims = s.T * s.rows;
     int64_t block = s.rows * (s.qkv.group > 1 ? round_up(s.T, BLOCK) : BLOCK);

@@ -133,9 +133,9 @@ typedef struct Scratch {
 
 static Scratch scratch_take(Bump *bump, int64_t keys, int64_t D) {
     return (Scratch){
-        .scores = bump_take(bump, (size_t)round_up(keys, VEC) * sizeof(float)),
-        .query = bump_take(bump, (size_t)D * sizeof(float)),
-        .out = bump_take(bump, (size_t)D * sizeof(float)),
+        .scores = floats(bump, round_up(keys, VEC)),
+        .query = floats(bump, D),
+        .out = floats(bump, D),
     };
 }
 

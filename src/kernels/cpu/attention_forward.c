@@ -28,12 +28,12 @@ static Scratch scratch_take(Bump *bump, int64_t keys, int64_t D) {
     int64_t rows = round_up(D, MICRO_ROWS);
     return (Scratch){
         .rows = rows,
-        .keys = bump_take(bump, (size_t)(round_up(keys, MICRO_ROWS) * D) * sizeof(float)),
-        .values = bump_take(bump, (size_t)(keys * rows) * sizeof(float)),
-        .query = bump_take(bump, (size_t)(D * MICRO_COLS) * sizeof(float)),
-        .scores = bump_take(bump, SCORE_KEYS * MICRO_COLS * sizeof(float)),
-        .sums = bump_take(bump, (size_t)(rows * MICRO_COLS) * sizeof(float)),
-        .stage = bump_take(bump, (size_t)(MICRO_COLS * D) * sizeof(float)),
+        .keys = floats(bump, round_up(keys, MICRO_ROWS) * D),
+        .values = floats(bump, keys * rows),
+        .query = floats(bump, D * MICRO_COLS),
+        .scores = floats(bump, SCORE_KEYS * MICRO_COLS),
+        .sums = floats(bump, rows * MICRO_COLS),
+        .stage = floats(bump, MICRO_COLS * D),
     };
 }
 

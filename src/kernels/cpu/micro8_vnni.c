@@ -22,6 +22,17 @@ static inline __m512i broadcast_four(const int8_t *a) {
     return _mm512_set1_epi32(four);
 }
 
+/* The first `rows` of `count` rows, a constant at the call sites. */
+static inline __attribute__((always_inline)) void store_rows(int32_t *c, int64_t c_stride,
+                                                             const __m512i (*sum)[2], int count, int rows) {
+#pragma GCC unroll 12
+    for (int i = 0; i < count; i++) {
+        if (i >= rows) break;
+        _mm512_storeu_si512(c + i * c_stride, sum[i][0]);
+        _mm512_storeu_si512(c + i * c_stride + 16, sum[i][1]);
+    }
+}
+
 /* Multiplies `count` rows of a left panel of `panel` rows, constants at the call sites, and stores the first
  * `rows` of them. */
 static inline __attribute__((always_inline)) void tile(int64_t depth, int count, int panel, int rows,
@@ -40,12 +51,7 @@ static inline __attribute__((always_inline)) void tile(int64_t depth, int count,
             sum[i][1] = _mm512_dpbusd_epi32(sum[i][1], left, b1);
         }
     }
-#pragma GCC unroll 12
-    for (int i = 0; i < count; i++) {
-        if (i >= rows) break;
-        _mm512_storeu_si512(c + i * c_stride, sum[i][0]);
-        _mm512_storeu_si512(c + i * c_stride + 16, sum[i][1]);
-    }
+    store_rows(c, c_stride, sum, count, rows);
 }
 
 static void run_vnni(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
@@ -104,12 +110,7 @@ static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int
             total[i][1] = _mm512_dpwssd_epi32(total[i][1], sum[i][1], step1);
         }
     }
-#pragma GCC unroll 6
-    for (int i = 0; i < count; i++) {
-        if (i >= rows) break;
-        _mm512_storeu_si512(c + i * c_stride, total[i][0]);
-        _mm512_storeu_si512(c + i * c_stride + 16, total[i][1]);
-    }
+    store_rows(c, c_stride, total, count, rows);
 }
 
 static void run4_vnni(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
