@@ -12,6 +12,14 @@ static Status check_param(const char *kernel, Tensor param, Tensor copy) {
     return check_count(kernel, "copy", copy, copy.dtype, count);
 }
 
+/* The same with an average and a gradient of param's size. */
+static Status check_update(const char *kernel, Tensor param, Tensor copy, Tensor m, Tensor grad) {
+    Tensor like = tensor_1d(NULL, DT_F32, tensor_count(param));
+    TRY(check_param(kernel, param, copy));
+    TRY(check_like(kernel, "m", m, like));
+    return check_like(kernel, "grad", grad, like);
+}
+
 Status adamw_step(Exec *exec, const AdamWPart *part, int parts, AdamW spec) {
     int64_t all = 0;
     double bytes = 0;
@@ -33,10 +41,7 @@ Status adamw_step(Exec *exec, const AdamWPart *part, int parts, AdamW spec) {
 
 Status lion_step(Exec *exec, Tensor param, Tensor m, Tensor copy, Tensor grad, Lion spec) {
     int64_t count = tensor_count(param);
-    Tensor like = tensor_1d(NULL, DT_F32, count);
-    TRY(check_param(__func__, param, copy));
-    CHECK_LIKE(m, like);
-    CHECK_LIKE(grad, like);
+    TRY(check_update(__func__, param, copy, m, grad));
     if (count == 0) return OK;
     SIZES(count, 1, 0, 0);
     RUN(KERNEL_LION_STEP, 11.0 * (double)count, BYTES(param, m, copy, grad), lion_step, param, m, copy, grad,
@@ -45,10 +50,7 @@ Status lion_step(Exec *exec, Tensor param, Tensor m, Tensor copy, Tensor grad, L
 
 Status sgd_step(Exec *exec, Tensor param, Tensor m, Tensor copy, Tensor grad, Sgd spec) {
     int64_t count = tensor_count(param);
-    Tensor like = tensor_1d(NULL, DT_F32, count);
-    TRY(check_param(__func__, param, copy));
-    CHECK_LIKE(m, like);
-    CHECK_LIKE(grad, like);
+    TRY(check_update(__func__, param, copy, m, grad));
     if (count == 0) return OK;
     SIZES(count, 1, 0, 0);
     RUN(KERNEL_SGD_STEP, 7.0 * (double)count, BYTES(param, m, copy, grad), sgd_step, param, m, copy, grad,

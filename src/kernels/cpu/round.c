@@ -27,11 +27,8 @@ static float largest_of(Tensor x, int64_t at, int64_t count) {
 
 static Status row_largest_cpu(Stream *stream, Tensor largest, Tensor x) {
     int64_t K = tensor_cols(x);
-#pragma omp parallel num_threads(threads_for(stream, tensor_count(x)))
-    {
-        Range mine = range_mine(tensor_rows(x), 1);
-        for (int64_t m = mine.from; m < mine.to; m++) tensor_f32(largest)[m] = largest_of(x, m * K, K);
-    }
+#pragma omp parallel for schedule(static) num_threads(threads_for(stream, tensor_count(x)))
+    for (int64_t m = 0; m < tensor_rows(x); m++) tensor_f32(largest)[m] = largest_of(x, m * K, K);
     return OK;
 }
 
@@ -55,11 +52,8 @@ static void round_row8(Tensor y, Tensor x, int64_t at, int64_t K, float max) {
 
 static Status round_int8_cpu(Stream *stream, Tensor y, Tensor x, Tensor largest) {
     int64_t K = tensor_cols(x);
-#pragma omp parallel num_threads(threads_for(stream, tensor_count(x)))
-    {
-        Range mine = range_mine(tensor_rows(x), 1);
-        for (int64_t m = mine.from; m < mine.to; m++) round_row8(y, x, m * K, K, tensor_f32(largest)[m]);
-    }
+#pragma omp parallel for schedule(static) num_threads(threads_for(stream, tensor_count(x)))
+    for (int64_t m = 0; m < tensor_rows(x); m++) round_row8(y, x, m * K, K, tensor_f32(largest)[m]);
     return OK;
 }
 
@@ -74,14 +68,11 @@ static void round_group4(Tensor y, Tensor x, int64_t at, int64_t count, float sc
 
 static Status round_int4_cpu(Stream *stream, Tensor y, Tensor x, Tensor largest) {
     int64_t K = tensor_cols(x);
-#pragma omp parallel num_threads(threads_for(stream, 64 * tensor_count(x)))
-    {
-        Range mine = range_mine(tensor_rows(x), 1);
-        for (int64_t m = mine.from; m < mine.to; m++) {
-            float scale = int4_scale(tensor_f32(largest)[m]);
-            for (int64_t k = 0; k < K; k += INT4_GROUP)
-                round_group4(y, x, m * K + k, K - k < INT4_GROUP ? K - k : INT4_GROUP, scale);
-        }
+#pragma omp parallel for schedule(static) num_threads(threads_for(stream, 64 * tensor_count(x)))
+    for (int64_t m = 0; m < tensor_rows(x); m++) {
+        float scale = int4_scale(tensor_f32(largest)[m]);
+        for (int64_t k = 0; k < K; k += INT4_GROUP)
+            round_group4(y, x, m * K + k, K - k < INT4_GROUP ? K - k : INT4_GROUP, scale);
     }
     return OK;
 }
@@ -119,36 +110,30 @@ static void quantize_block(int8_t *restrict q, float *restrict left, const float
 
 static Status quantize_blocks_cpu(Stream *stream, Tensor q, Tensor scales, Tensor residual, Tensor x) {
     int64_t count = tensor_count(x);
-#pragma omp parallel num_threads(threads_for(stream, count))
-    {
-        Range mine = range_mine(quant_blocks(count), 1);
-        for (int64_t b = mine.from; b < mine.to; b++) {
-            int64_t at = b * QUANT_BLOCK, n = count - at < QUANT_BLOCK ? count - at : QUANT_BLOCK;
-            float v[QUANT_BLOCK], *left = tensor_f32(residual) + at;
-            int8_t *out = (int8_t *)q.data + at;
-            float amax = add_left(v, tensor_f32(x) + at, left, n);
-            tensor_f32(scales)[b] = amax / 127;
-            if (isnan(amax))
-                memset(out, 0, (size_t)n);
-            else
-                quantize_block(out, left, v, n, amax);
-        }
+#pragma omp parallel for schedule(static) num_threads(threads_for(stream, count))
+    for (int64_t b = 0; b < quant_blocks(count); b++) {
+        int64_t at = b * QUANT_BLOCK, n = count - at < QUANT_BLOCK ? count - at : QUANT_BLOCK;
+        float v[QUANT_BLOCK], *left = tensor_f32(residual) + at;
+        int8_t *out = (int8_t *)q.data + at;
+        float amax = add_left(v, tensor_f32(x) + at, left, n);
+        tensor_f32(scales)[b] = amax / 127;
+        if (isnan(amax))
+            memset(out, 0, (size_t)n);
+        else
+            quantize_block(out, left, v, n, amax);
     }
     return OK;
 }
 
 static Status dequantize_blocks_cpu(Stream *stream, Tensor y, Tensor q, Tensor scales, bool accumulate) {
     int64_t count = tensor_count(y);
-#pragma omp parallel num_threads(threads_for(stream, count))
-    {
-        Range mine = range_mine(quant_blocks(count), 1);
-        for (int64_t b = mine.from; b < mine.to; b++) {
-            int64_t at = b * QUANT_BLOCK, n = count - at < QUANT_BLOCK ? count - at : QUANT_BLOCK;
-            float *restrict to = tensor_f32(y) + at, scale = tensor_f32(scales)[b];
-            const int8_t *restrict from = (const int8_t *)q.data + at;
-            for (int64_t i = 0; i < n && accumulate; i++) to[i] = fmaf(from[i], scale, to[i]);
-            for (int64_t i = 0; i < n && !accumulate; i++) to[i] = (float)from[i] * scale;
-        }
+#pragma omp parallel for schedule(static) num_threads(threads_for(stream, count))
+    for (int64_t b = 0; b < quant_blocks(count); b++) {
+        int64_t at = b * QUANT_BLOCK, n = count - at < QUANT_BLOCK ? count - at : QUANT_BLOCK;
+        float *restrict to = tensor_f32(y) + at, scale = tensor_f32(scales)[b];
+        const int8_t *restrict from = (const int8_t *)q.data + at;
+        for (int64_t i = 0; i < n && accumulate; i++) to[i] = fmaf(from[i], scale, to[i]);
+        for (int64_t i = 0; i < n && !accumulate; i++) to[i] = (float)from[i] * scale;
     }
     return OK;
 }

@@ -24,12 +24,9 @@ static Status gather_rows_cpu(Stream *stream, Tensor out, Tensor x, Tensor index
     int64_t M = tensor_count(index), C = tensor_cols(x);
     size_t bytes = (size_t)C * dtype_size(x.dtype);
     const int32_t *at = tensor_i32(index);
-#pragma omp parallel num_threads(threads_for(stream, M *C))
-    {
-        Range mine = range_mine(M, 1);
-        for (int64_t i = mine.from; i < mine.to; i++)
-            memcpy((char *)out.data + (size_t)i * bytes, (char *)x.data + (size_t)at[i] * bytes, bytes);
-    }
+#pragma omp parallel for schedule(static) num_threads(threads_for(stream, M *C))
+    for (int64_t i = 0; i < M; i++)
+        memcpy((char *)out.data + (size_t)i * bytes, (char *)x.data + (size_t)at[i] * bytes, bytes);
     return OK;
 }
 
@@ -101,12 +98,8 @@ static int32_t argmax_row(const float *x, int64_t C) {
 static Status argmax_cpu(Stream *stream, Tensor index, Tensor x) {
     if (x.dtype != DT_F32) return argmax_ref(stream, index, x);
     int64_t M = tensor_rows(x), C = tensor_cols(x);
-#pragma omp parallel num_threads(M > 1 ? threads_for(stream, M * C) : 1)
-    {
-        Range mine = range_mine(M, 1);
-        for (int64_t m = mine.from; m < mine.to; m++)
-            tensor_i32(index)[m] = argmax_row(tensor_f32(x) + m * C, C);
-    }
+#pragma omp parallel for schedule(static) num_threads(M > 1 ? threads_for(stream, M * C) : 1)
+    for (int64_t m = 0; m < M; m++) tensor_i32(index)[m] = argmax_row(tensor_f32(x) + m * C, C);
     return OK;
 }
 
