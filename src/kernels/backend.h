@@ -26,6 +26,9 @@ bool kernels_cuda_fill(KernelTable *table);
 void kernels_dryrun_fill_cpu(KernelTable *table, const KernelTable *cpu);
 void kernels_dryrun_fill_cuda(KernelTable *table);
 
+/* Fails unless all indices, called `what`, are those of rows of the table. Either may be absent. */
+MUST_USE Status kernels_check_rows(const char *kernel, const char *what, Tensor index, Tensor table);
+
 /* Whether all tensors that are present are fp32. */
 bool kernels_fp32(size_t count, const Tensor *tensors);
 /* Returns `other`, usually a call of the reference, unless all given tensors are fp32. */

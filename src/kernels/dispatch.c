@@ -58,10 +58,7 @@ Status check_count(const char *kernel, const char *name, Tensor tensor, DType dt
 }
 
 Status check_index(const char *kernel, const char *name, Tensor tensor, int64_t count) {
-    char text[SHAPE_TEXT];
-    if (is_valid(tensor) && tensor.dtype == DT_I32 && tensor_count(tensor) == count) return OK;
-    return FAILED("internal: %s: %s is %s; expected %lld elements of int32", kernel, name,
-                  describe(tensor, text), (long long)count);
+    return check_count(kernel, name, tensor, DT_I32, count);
 }
 
 Status check_like(const char *kernel, const char *name, Tensor tensor, Tensor like) {
@@ -103,6 +100,15 @@ Status check_heads(const char *kernel, Tensor tensor, HeadRange heads, int64_t *
 Status check_act(const char *kernel, Act act) {
     if ((int)act >= 0 && act < ACT_COUNT) return OK;
     return FAILED("internal: %s: unknown activation %d", kernel, (int)act);
+}
+
+Status kernels_check_rows(const char *kernel, const char *what, Tensor index, Tensor table) {
+    const int32_t *at = tensor_i32(index);
+    for (int64_t i = 0; index.data && table.data && i < tensor_count(index); i++)
+        if (at[i] < 0 || at[i] >= tensor_rows(table))
+            return FAILED("internal: %s: %s %d is out of range; expected 0 to %lld", kernel, what, at[i],
+                          (long long)tensor_rows(table) - 1);
+    return OK;
 }
 
 bool kernels_fp32(size_t count, const Tensor *tensors) {

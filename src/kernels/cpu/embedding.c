@@ -8,14 +8,6 @@
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
-static Status types_check(const char *kernel, Tensor types, Tensor wtype) {
-    for (int64_t i = 0; types.data && wtype.data && i < tensor_count(types); i++)
-        if (tensor_i32(types)[i] < 0 || tensor_i32(types)[i] >= tensor_rows(wtype))
-            return FAILED("internal: %s: token type %d is out of range; expected 0 to %lld", kernel,
-                          tensor_i32(types)[i], (long long)tensor_rows(wtype) - 1);
-    return OK;
-}
-
 /* The row's position in a table; -1 if it is not there, or there is no table. */
 static inline int64_t position_in(Tensor table, Tensor positions, int64_t T, int64_t row) {
     return table.data ? row_position(positions, 0, T, row / T, row % T, tensor_rows(table)) : -1;
@@ -60,7 +52,7 @@ static void forward_rows(const void *context, Range mine) {
 
 static Status embedding_forward_cpu(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor positions,
                                     Tensor wte, Tensor wpe, Tensor wtype, VocabPart part) {
-    TRY(types_check("embedding_forward", types, wtype));
+    TRY(kernels_check_rows("embedding_forward", "token type", types, wtype));
     Embedding context = {x, tokens, types, positions, wte, wpe, wtype, part};
     ranges_run(stream, tensor_rows(x), 1, tensor_count(x), forward_rows, &context);
     return OK;
@@ -115,7 +107,7 @@ static void backward_columns(const void *context, Range mine) {
 
 static Status embedding_backward_cpu(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
                                      Tensor tokens, Tensor types, Tensor positions, VocabPart part) {
-    TRY(types_check("embedding_backward", types, dwtype));
+    TRY(kernels_check_rows("embedding_backward", "token type", types, dwtype));
     Embedding context = {dx, tokens, types, positions, dwte, dwpe, dwtype, part};
     ranges_run(stream, dx.dim[2], 16, tensor_count(dx), backward_columns, &context);
     return OK;

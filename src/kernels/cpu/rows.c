@@ -10,17 +10,8 @@
 
 enum { TILE = 16 };
 
-static Status index_check(const char *kernel, Tensor index, int64_t rows) {
-    const int32_t *at = tensor_i32(index);
-    for (int64_t i = 0; i < tensor_count(index); i++)
-        if (at[i] < 0 || at[i] >= rows)
-            return FAILED("internal: %s: index %d is out of range; expected 0 to %lld", kernel, at[i],
-                          (long long)rows - 1);
-    return OK;
-}
-
 static Status gather_rows_cpu(Stream *stream, Tensor out, Tensor x, Tensor index) {
-    TRY(index_check("gather_rows", index, tensor_rows(x)));
+    TRY(kernels_check_rows("gather_rows", "index", index, x));
     int64_t M = tensor_count(index), C = tensor_cols(x);
     size_t bytes = (size_t)C * dtype_size(x.dtype);
     const int32_t *at = tensor_i32(index);
@@ -31,7 +22,7 @@ static Status gather_rows_cpu(Stream *stream, Tensor out, Tensor x, Tensor index
 }
 
 static Status scatter_add_rows_cpu(Stream *stream, Tensor x, Tensor y, Tensor index) {
-    TRY(index_check("scatter_add_rows", index, tensor_rows(x)));
+    TRY(kernels_check_rows("scatter_add_rows", "index", index, x));
     int64_t M = tensor_count(index), C = tensor_cols(x);
     const int32_t *at = tensor_i32(index);
 #pragma omp parallel num_threads(threads_for(stream, M *C))

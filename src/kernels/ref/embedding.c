@@ -1,18 +1,10 @@
 /* Embeddings: sums of rows of the token, position and type tables. Absent types are all 0. */
 #include "kernels/ref/ref.h"
 
-static Status check_types(const char *kernel, Tensor types, Tensor wtype) {
-    for (int64_t i = 0; types.data && wtype.data && i < tensor_count(types); i++)
-        if (tensor_i32(types)[i] < 0 || tensor_i32(types)[i] >= tensor_rows(wtype))
-            return FAILED("internal: %s: token type %d is out of range; expected 0 to %lld", kernel,
-                          tensor_i32(types)[i], (long long)tensor_rows(wtype) - 1);
-    return OK;
-}
-
 Status embedding_forward_ref(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor positions,
                              Tensor wte, Tensor wpe, Tensor wtype, VocabPart part) {
     (void)stream;
-    TRY(check_types("embedding_forward", types, wtype));
+    TRY(kernels_check_rows("embedding_forward", "token type", types, wtype));
     int64_t T = x.dim[1], C = x.dim[2];
     for (int64_t i = 0; i < x.dim[0] * T; i++) {
         int64_t row = vocab_row(part, tensor_rows(wte), tensor_i32(tokens)[i]);
@@ -38,7 +30,7 @@ static void add_row(Tensor table, int64_t row, Tensor dx, int64_t from) {
 Status embedding_backward_ref(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
                               Tensor tokens, Tensor types, Tensor positions, VocabPart part) {
     (void)stream;
-    TRY(check_types("embedding_backward", types, dwtype));
+    TRY(kernels_check_rows("embedding_backward", "token type", types, dwtype));
     int64_t T = dx.dim[1];
     for (int64_t i = 0; i < dx.dim[0] * T; i++) {
         int64_t row = dwte.data ? vocab_row(part, tensor_rows(dwte), tensor_i32(tokens)[i]) : -1;

@@ -4,14 +4,6 @@
 
 #include "kernels/ref/ref.h"
 
-static Status check_rows(const char *kernel, Tensor x, Tensor index) {
-    for (int64_t m = 0; m < tensor_count(index); m++)
-        if (tensor_i32(index)[m] < 0 || tensor_i32(index)[m] >= tensor_rows(x))
-            return FAILED("internal: %s: index %d is out of range; expected 0 to %lld", kernel,
-                          tensor_i32(index)[m], (long long)tensor_rows(x) - 1);
-    return OK;
-}
-
 Status argmax_ref(Stream *stream, Tensor index, Tensor x) {
     (void)stream;
     int64_t C = tensor_cols(x);
@@ -46,7 +38,7 @@ Status argmax_advance_ref(Stream *stream, Tensor chosen, Tensor tokens, Tensor p
 
 Status gather_rows_ref(Stream *stream, Tensor out, Tensor x, Tensor index) {
     (void)stream;
-    TRY(check_rows("gather_rows", x, index));
+    TRY(kernels_check_rows("gather_rows", "index", index, x));
     size_t row = (size_t)tensor_cols(x) * dtype_size(x.dtype);
     for (int64_t m = 0; m < tensor_rows(out); m++)
         memcpy((char *)out.data + (size_t)m * row, (char *)x.data + (size_t)tensor_i32(index)[m] * row, row);
@@ -55,7 +47,7 @@ Status gather_rows_ref(Stream *stream, Tensor out, Tensor x, Tensor index) {
 
 Status scatter_add_rows_ref(Stream *stream, Tensor x, Tensor y, Tensor index) {
     (void)stream;
-    TRY(check_rows("scatter_add_rows", x, index));
+    TRY(kernels_check_rows("scatter_add_rows", "index", index, x));
     int64_t C = tensor_cols(x);
     for (int64_t m = 0; m < tensor_rows(y); m++)
         for (int64_t c = 0; c < C; c++) {
