@@ -16,7 +16,7 @@ static void tile_amx(int64_t depth, const void *left, const void *right, float *
 
 /* The 32 steps of a row are contiguous, so packing is a copy. */
 static void left_across(uint16_t *panel, PackSource s, int64_t panel_stride) {
-    int64_t steps = s.depth / STEPS * STEPS, padded = pack16_round_up(s.depth, STEPS);
+    int64_t steps = s.depth / STEPS * STEPS, padded = round_up(s.depth, STEPS);
     for (int64_t first = 0; first < s.lines; first += ROWS, panel += panel_stride) {
         const uint16_t *from = (const uint16_t *)s.from + first * s.stride;
         int64_t lines = s.lines - first, full = lines < ROWS ? lines : ROWS;
@@ -37,7 +37,7 @@ static inline void transpose_sixteen(uint16_t *to, const uint16_t *from, int64_t
 }
 
 static void left_along(uint16_t *panels, PackSource s, int64_t panel_stride) {
-    int64_t padded = pack16_round_up(s.depth, STEPS);
+    int64_t padded = round_up(s.depth, STEPS);
     for (int64_t k = 0; k < padded; k += STEPS) {
         const uint16_t *from = (const uint16_t *)s.from + k * s.stride;
         uint16_t *to = panels + k * ROWS;

@@ -25,11 +25,16 @@ enum { ROWS = 8, COLS = 12, GROUP = 4 };
     store_pair(c + 2 * (i)*c_stride + 4, c_stride, s##i##2, s##i##3, add);                                   \
     store_pair(c + 2 * (i)*c_stride + 8, c_stride, s##i##4, s##i##5, add);
 
-/* Two adjacent 2 x 2 accumulators are four columns of two rows. */
+/* The first or second rows of two adjacent 2 x 2 accumulators: four columns. */
+static inline float32x4_t first_of(float32x4_t left, float32x4_t right) {
+    return vreinterpretq_f32_f64(vtrn1q_f64(vreinterpretq_f64_f32(left), vreinterpretq_f64_f32(right)));
+}
+static inline float32x4_t second_of(float32x4_t left, float32x4_t right) {
+    return vreinterpretq_f32_f64(vtrn2q_f64(vreinterpretq_f64_f32(left), vreinterpretq_f64_f32(right)));
+}
+
 static inline void store_pair(float *c, int64_t c_stride, float32x4_t left, float32x4_t right, bool add) {
-    float64x2_t l = vreinterpretq_f64_f32(left), r = vreinterpretq_f64_f32(right);
-    float32x4_t upper = vreinterpretq_f32_f64(vtrn1q_f64(l, r));
-    float32x4_t lower = vreinterpretq_f32_f64(vtrn2q_f64(l, r));
+    float32x4_t upper = first_of(left, right), lower = second_of(left, right);
     if (add) {
         upper = vaddq_f32(upper, vld1q_f32(c));
         lower = vaddq_f32(lower, vld1q_f32(c + c_stride));
@@ -64,7 +69,7 @@ static inline void across_panel(uint16_t *panel, int width, const uint16_t *from
             vst1q_u16(to, vreinterpretq_u16_u64(vzip1q_u64(first, second)));
             vst1q_u16(to + width * GROUP, vreinterpretq_u16_u64(vzip2q_u64(first, second)));
         }
-    int64_t padded = pack16_round_up(depth, GROUP);
+    int64_t padded = round_up(depth, GROUP);
     pack16_edge(panel, width, GROUP, from, stride, 1, lines, depth, full, width, 0, steps);
     pack16_edge(panel, width, GROUP, from, stride, 1, lines, depth, 0, width, steps, padded);
 }
@@ -99,7 +104,7 @@ static inline void along_eight(uint16_t *to, const uint16_t *from, int64_t strid
 
 /* One group over all panels at a time, so that each cache line of the source is read once. */
 static inline void along(uint16_t *panels, int width, PackSource s, int64_t panel_stride) {
-    int64_t padded = pack16_round_up(s.depth, GROUP);
+    int64_t padded = round_up(s.depth, GROUP);
     for (int64_t k = 0; k < padded; k += GROUP) {
         const uint16_t *from = (const uint16_t *)s.from + k * s.stride;
         uint16_t *to = panels + k * width;
@@ -183,14 +188,6 @@ static inline __attribute__((always_inline)) void skinny_tail(SkinnySums *sums, 
     for (int i = 0; i < 2 * pairs; i++) left[i] = memcpy(rows[i], a[i] + k, (size_t)count * sizeof *a[i]);
     for (int j = 0; j < SKINNY_COLS; j++) right[j] = memcpy(cols[j], b[j] + k, (size_t)count * sizeof *b[j]);
     skinny_steps(sums, pairs, turn, left, right, 0);
-}
-
-/* The first or second rows of two adjacent 2 x 2 accumulators. */
-static inline float32x4_t first_of(float32x4_t left, float32x4_t right) {
-    return vreinterpretq_f32_f64(vtrn1q_f64(vreinterpretq_f64_f32(left), vreinterpretq_f64_f32(right)));
-}
-static inline float32x4_t second_of(float32x4_t left, float32x4_t right) {
-    return vreinterpretq_f32_f64(vtrn2q_f64(vreinterpretq_f64_f32(left), vreinterpretq_f64_f32(right)));
 }
 
 /* Stores a row of `cols` sums, if it exists. */

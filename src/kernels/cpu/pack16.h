@@ -4,6 +4,7 @@
 #define WEFT_KERNELS_CPU_PACK16_H
 
 #include "kernels/cpu/micro16.h"
+#include "kernels/cpu/variant.h"
 
 /* Packs lines [line, line_to) and steps [k, k_to) of one panel. In the source, steps are `step` and lines
  * `over` elements apart. Elements past `lines` and `depth` are 0. */
@@ -14,10 +15,6 @@ static inline void pack16_edge(uint16_t *panel, int width, int group, const uint
         for (int64_t p = k; p < k_to; p++)
             panel[p / group * group * width + i * group + p % group] =
                 i < lines && p < depth ? from[i * over + p * step] : 0;
-}
-
-static inline int64_t pack16_round_up(int64_t value, int64_t unit) {
-    return (value + unit - 1) / unit * unit;
 }
 
 #endif

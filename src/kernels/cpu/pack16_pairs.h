@@ -54,7 +54,7 @@ static inline void pairs_across_four(uint16_t *to, int width, const uint16_t *fr
 }
 
 static inline void pairs_across(uint16_t *panel, int width, int unit, PackSource s, int64_t panel_stride) {
-    int64_t steps = s.depth / 8 * 8, padded = pack16_round_up(s.depth, unit);
+    int64_t steps = s.depth / 8 * 8, padded = round_up(s.depth, unit);
     for (int64_t first = 0; first < s.lines; first += width, panel += panel_stride) {
         const uint16_t *from = (const uint16_t *)s.from + first * s.stride;
         int64_t lines = s.lines - first, full = lines < width ? lines / 4 * 4 : width;
@@ -93,7 +93,7 @@ static inline void pairs_along_panel(uint16_t *to, int width, const uint16_t *fr
 
 /* One pair of steps over all panels at a time, so that each cache line of the source is read once. */
 static inline void pairs_along(uint16_t *panels, int width, int unit, PackSource s, int64_t panel_stride) {
-    int64_t padded = pack16_round_up(s.depth, unit);
+    int64_t padded = round_up(s.depth, unit);
     for (int64_t k = 0; k < padded; k += 2) {
         const uint16_t *from = (const uint16_t *)s.from + k * s.stride;
         uint16_t *to = panels + k * width;
