@@ -1,8 +1,20 @@
 /* Tables by binary search, except where inner loops look characters up: their classes are a table, and sets
- * of characters bitmaps, built once when a tokenizer is loaded. What follows from the generated tables is
- * built before main.
+ * of characters bitmaps, built once when a tokenizer is loaded. The generated tables are texts of numbers,
+ * so that their source is short. They are read, and what follows from them is built, before main.
  */
 #include "tokenizer/unicode.h"
+
+/* Characters of the same kind: from `first` to the next run. */
+typedef struct KindRun {
+    uint32_t first, kind;
+} KindRun;
+
+/* A character that is decomposed into `length` characters, which are at `at` in the table of results. */
+typedef struct Decomposition {
+    uint32_t first, at;
+    int length;
+    bool excluded; /* no pair composes to it */
+} Decomposition;
 
 /* A run of characters, `step` apart. Each maps to the character `delta` further. */
 typedef struct CharDelta {
@@ -18,32 +30,19 @@ typedef struct CharPair {
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-enum { KIND_BITS = 11 }; /* of kind_runs */
-/* Of the tables of decompositions: bits of the length, and of a character that no pair composes to. */
-enum { LENGTH_BITS = 8, LENGTH_MASK = 31, EXCLUDED = 128 };
-
 unsigned char char_classes[CHAR_COUNT];
-static uint16_t canonical_at[COUNT(canonical_from)], compatible_at[COUNT(compatible_from)];
 static CharPair composed[COUNT(canonical_from)];
 static size_t composed_count;
-
-/* The last of the sorted entries whose upper bits are at most c; the first one if there is none. */
-static size_t find(const uint32_t *entries, size_t count, int bits, uint32_t c) {
-    size_t low = 0, high = count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (entries[middle] >> bits <= c)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
 
 /* ---- characters ---- */
 
 CharKind char_kind(uint32_t c) {
-    return kinds[kind_runs[find(kind_runs, COUNT(kind_runs), KIND_BITS, c)] & ((1u << KIND_BITS) - 1)];
+    size_t low = 0, high = COUNT(kind_runs);
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        *(kind_runs[middle].first <= c ? &low : &high) = middle;
+    }
+    return kinds[kind_runs[low].kind];
 }
 
 uint32_t char_lower(uint32_t c) {
@@ -108,12 +107,14 @@ void char_set_invert(CharSet *set) {
 /* Whether a kind belongs to a set. */
 typedef bool KindTest(CharKind kind, int wanted);
 
+/* The character after the last of a run. */
+static uint32_t run_end(size_t run) {
+    return run + 1 < COUNT(kind_runs) ? kind_runs[run + 1].first : CHAR_COUNT;
+}
+
 static void add_kinds(CharSet *set, KindTest *test, int wanted) {
-    for (size_t i = 0; i < COUNT(kind_runs); i++) {
-        uint32_t end = i + 1 < COUNT(kind_runs) ? kind_runs[i + 1] >> KIND_BITS : UTF8_INVALID;
-        uint32_t first = kind_runs[i] >> KIND_BITS;
-        if (test(char_kind(first), wanted)) char_set_add(set, first, end - 1);
-    }
+    for (size_t i = 0; i < COUNT(kind_runs); i++)
+        if (test(kinds[kind_runs[i].kind], wanted)) char_set_add(set, kind_runs[i].first, run_end(i) - 1);
 }
 
 static bool kind_has_category(CharKind kind, int wanted) {
@@ -224,10 +225,9 @@ static bool composes(NormalForm form) {
     return form == FORM_NFC || form == FORM_NFKC;
 }
 
-/* The index of a character in a table of decompositions, or -1. */
-static ptrdiff_t find_decomposition(const uint32_t *from, size_t count, uint32_t c) {
-    size_t found = find(from, count, LENGTH_BITS, c);
-    return from[found] >> LENGTH_BITS == c ? (ptrdiff_t)found : -1;
+static int compare_from(const void *c, const void *entry) {
+    uint32_t first = ((const Decomposition *)entry)->first;
+    return *(const uint32_t *)c < first ? -1 : *(const uint32_t *)c > first;
 }
 
 static int decompose_hangul(uint32_t c, NormalChar *ret_chars) {
@@ -241,24 +241,23 @@ static int decompose_hangul(uint32_t c, NormalChar *ret_chars) {
 
 int unicode_decompose(uint32_t c, NormalForm form, NormalChar ret_chars[DECOMPOSED_LIMIT]) {
     if (c >= HANGUL && c < HANGUL + HANGUL_COUNT) return decompose_hangul(c, ret_chars);
-    const uint32_t *from = compatible_from, *to = compatible_to;
-    const uint16_t *at = compatible_at;
-    ptrdiff_t found = -1;
-    if (form == FORM_NFKD || form == FORM_NFKC) found = find_decomposition(from, COUNT(compatible_from), c);
-    if (found < 0) {
-        from = canonical_from, to = canonical_to, at = canonical_at;
-        found = find_decomposition(from, COUNT(canonical_from), c);
+    const Decomposition *found = NULL;
+    const uint32_t *to = compatible_to;
+    if (form == FORM_NFKD || form == FORM_NFKC)
+        found = bsearch(&c, compatible_from, COUNT(compatible_from), sizeof *found, compare_from);
+    if (!found) {
+        to = canonical_to;
+        found = bsearch(&c, canonical_from, COUNT(canonical_from), sizeof *found, compare_from);
     }
-    if (found < 0) {
+    if (!found) {
         ret_chars[0] = (NormalChar){.c = c, .combining = char_kind(c).combining};
         return 1;
     }
-    int length = (int)(from[found] & LENGTH_MASK);
-    for (int i = 0; i < length; i++) {
-        uint32_t part = to[at[found] + i];
+    for (int i = 0; i < found->length; i++) {
+        uint32_t part = to[found->at + (uint32_t)i];
         ret_chars[i] = (NormalChar){.c = part, .combining = char_kind(part).combining, .change = i > 0};
     }
-    return length;
+    return found->length;
 }
 
 /* The character that two characters compose to, or 0. */
@@ -322,14 +321,14 @@ void char_set_add_unstable(CharSet *set, NormalForm form) {
     add_kinds(set, kind_combines, 1);
     for (size_t i = 0; i < COUNT(canonical_from); i++) {
         NormalChar chars[DECOMPOSED_LIMIT], spare[DECOMPOSED_LIMIT];
-        uint32_t c = canonical_from[i] >> LENGTH_BITS;
+        uint32_t c = canonical_from[i].first;
         int length = unicode_decompose(c, FORM_NFD, chars);
         bool restored =
             composes(form) && unicode_finish(chars, spare, (size_t)length, FORM_NFC) == 1 && chars[0].c == c;
         if (!restored) char_set_add(set, c, c);
     }
     for (size_t i = 0; (form == FORM_NFKD || form == FORM_NFKC) && i < COUNT(compatible_from); i++)
-        char_set_add(set, compatible_from[i] >> LENGTH_BITS, compatible_from[i] >> LENGTH_BITS);
+        char_set_add(set, compatible_from[i].first, compatible_from[i].first);
     if (!composes(form)) {
         char_set_add(set, HANGUL, HANGUL + HANGUL_COUNT - 1);
         return;
@@ -341,9 +340,57 @@ void char_set_add_unstable(CharSet *set, NormalForm form) {
 
 /* ---- tables built before main ---- */
 
-static void index_results(const uint32_t *from, size_t count, uint16_t *at) {
-    uint32_t next = 0;
-    for (size_t i = 0; i < count; next += from[i++] & LENGTH_MASK) at[i] = (uint16_t)next;
+/* The next number of a text: digits of 5 bits from '#' on, but no '\\', lowest first; all but the last have
+ * 32 added. */
+static uint32_t read_number(const char **text) {
+    uint32_t number = 0, digit = 32;
+    for (int shift = 0; digit >= 32; shift += 5) {
+        char c = *(*text)++;
+        digit = (uint32_t)(c - '#' - (c > '\\'));
+        number |= (digit & 31) << shift;
+    }
+    return number;
+}
+
+/* Sign in the lowest bit. */
+static int32_t read_signed(const char **text) {
+    uint32_t number = read_number(text);
+    return (int32_t)(number >> 1) ^ -(int32_t)(number & 1);
+}
+
+static void read_kinds(void) {
+    const char *text = kinds_text;
+    for (size_t i = 0; i < sizeof kinds; i++) ((uint8_t *)kinds)[i] = (uint8_t)read_number(&text);
+    text = kind_runs_text;
+    uint32_t last = 0;
+    for (size_t i = 0; i < COUNT(kind_runs); i++) {
+        kind_runs[i].first = last += read_number(&text);
+        kind_runs[i].kind = read_number(&text);
+    }
+}
+
+static void read_decompositions(Decomposition *from, size_t count, const char *text, uint32_t *to,
+                                const char *results) {
+    uint32_t last = 0, at = 0;
+    int32_t result = 0;
+    for (size_t i = 0; i < count; i++) {
+        last += read_number(&text);
+        uint32_t length = read_number(&text);
+        from[i] = (Decomposition){last, at, (int)(length / 2), length & 1};
+        for (uint32_t j = 0; j < length / 2; j++) to[at++] = (uint32_t)(result += read_signed(&results));
+    }
+}
+
+static void read_lower(void) {
+    const char *text = lower_runs_text;
+    uint32_t last = 0;
+    for (size_t i = 0; i < COUNT(lower_runs); i++) {
+        CharDelta *run = &lower_runs[i];
+        run->first = last += read_number(&text);
+        run->last = run->first + read_number(&text);
+        run->step = (int32_t)read_number(&text);
+        run->delta = read_signed(&text);
+    }
 }
 
 static int compare_pairs(const void *a, const void *b) {
@@ -355,17 +402,17 @@ static int compare_pairs(const void *a, const void *b) {
 /* A character composes from the last one of its decomposition and the character to which those before it
  * compose, so shorter decompositions come first. */
 static void collect_pairs(void) {
-    for (uint32_t length = 2, left = 1; left; length++) {
+    for (int length = 2, left = 1; left; length++) {
         size_t known = composed_count;
         left = 0;
         for (size_t i = 0; i < COUNT(canonical_from); i++) {
-            uint32_t size = canonical_from[i] & LENGTH_MASK;
-            left += size > length;
-            if (size != length || canonical_from[i] & EXCLUDED) continue;
-            const uint32_t *to = canonical_to + canonical_at[i];
+            const Decomposition *from = &canonical_from[i];
+            left += from->length > length;
+            if (from->length != length || from->excluded) continue;
+            const uint32_t *to = canonical_to + from->at;
             uint32_t first = to[0];
-            for (uint32_t j = 1; j + 1 < length; j++) first = compose(first, to[j]);
-            composed[known++] = (CharPair){first, to[length - 1], canonical_from[i] >> LENGTH_BITS};
+            for (int j = 1; j + 1 < length; j++) first = compose(first, to[j]);
+            composed[known++] = (CharPair){first, to[length - 1], from->first};
         }
         composed_count = known;
         qsort(composed, composed_count, sizeof *composed, compare_pairs);
@@ -374,22 +421,25 @@ static void collect_pairs(void) {
 
 static void fill_classes(void) {
     for (size_t i = 0; i < COUNT(kind_runs); i++) {
-        CharKind kind = kinds[kind_runs[i] & ((1u << KIND_BITS) - 1)];
+        CharKind kind = kinds[kind_runs[i].kind];
         char group = *category_names[kind.category];
         int class = group == 'L' ? CHAR_LETTER : group == 'N' ? CHAR_NUMBER : 0;
         if (kind_has_property(kind, PROPERTY_SPACE)) class |= CHAR_SPACE;
         if (kind_has_property(kind, PROPERTY_CLASS_WORD)) class |= CHAR_WORD;
-        uint32_t first = kind_runs[i] >> KIND_BITS;
-        uint32_t end = i + 1 < COUNT(kind_runs) ? kind_runs[i + 1] >> KIND_BITS : CHAR_COUNT;
-        if (class) memset(char_classes + first, class, end - first);
+        uint32_t first = kind_runs[i].first;
+        if (class) memset(char_classes + first, class, run_end(i) - first);
     }
     char_classes[0x200C] |= CHAR_WORD; /* zero-width non-joiner and joiner */
     char_classes[0x200D] |= CHAR_WORD;
 }
 
 __attribute__((constructor)) static void build_tables(void) {
-    index_results(canonical_from, COUNT(canonical_from), canonical_at);
-    index_results(compatible_from, COUNT(compatible_from), compatible_at);
+    read_kinds();
+    read_decompositions(canonical_from, COUNT(canonical_from), canonical_from_text, canonical_to,
+                        canonical_to_text);
+    read_decompositions(compatible_from, COUNT(compatible_from), compatible_from_text, compatible_to,
+                        compatible_to_text);
+    read_lower();
     collect_pairs();
     fill_classes();
 }

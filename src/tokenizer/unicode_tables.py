@@ -19,7 +19,6 @@ CATEGORIES = "Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk 
 SCRIPTS = "Latin Greek Cyrillic Armenian Hebrew Arabic Devanagari Bengali Thai Hangul Hiragana Katakana Han".split()
 SPACE, WORD, NUMERIC, CLASS_WORD, ALPHABETIC, UPPER, LOWER, ACCENT = (1 << i for i in range(8))  # CharProperty
 DROP, BLANK, WHITE, PUNCT, CJK, MARK, SPLITS, LOWERS = (1 << i for i in range(8))  # chars.h
-EXCLUDED = 128  # with a length: no two characters compose to this one
 
 nfc, nfd = normalizers.NFC().normalize_str, normalizers.NFD().normalize_str
 nfkc, nfkd = normalizers.NFKC().normalize_str, normalizers.NFKD().normalize_str
@@ -158,21 +157,39 @@ def delta_runs(pairs):
     return [(first, last, step or 1, delta) for first, last, step, delta in runs]
 
 
-def array(kind, name, items):
-    lines, line = [f"static const {kind} {name}[] = {{"], "   "
-    for item in items:
-        if len(line) + len(item) + 2 > 110:
-            lines.append(line)
-            line = "   "
-        line += f" {item},"
-    return "\n".join(lines + [line, "};", ""])
+def digits(number):
+    """A number as unicode.c reads it: 5 bits per character, lowest first; all but the last character have 32 added."""
+    text = ""
+    while True:
+        digit = number & 31 | (32 if number >= 32 else 0)
+        text += chr(ord("#") + digit + (ord("#") + digit >= ord("\\")))
+        number >>= 5
+        if not number:
+            return text
+
+
+def signed(number):
+    return 2 * number if number >= 0 else -2 * number - 1
+
+
+def array(kind, name, rows):
+    """An array, and the text with its values: the numbers of each row."""
+    text = "".join(digits(number) for row in rows for number in row)
+    lines = [f'    "{text[at : at + 104]}"' for at in range(0, len(text), 104)]
+    return f"static {kind} {name}[{len(rows)}];\nstatic const char {name}_text[] =\n" + "\n".join(lines) + ";\n"
+
+
+def steps(values):
+    """Each value as the difference from the one before."""
+    return [value - before for before, value in zip([0, *values], values)]
 
 
 def decompositions(name, pairs, excluded=()):
-    """character << 8 | length; and all results, one after the other."""
+    """The distance from the previous character, and the length; and all results, one after the other."""
     assert max(len(to) for _, to in pairs) < 32
-    return (array("uint32_t", name + "_from", [f"{c << 8 | len(to) | (EXCLUDED if c in excluded else 0):#x}" for c, to in pairs])
-            + array("uint32_t", name + "_to", [f"{ord(x):#x}" for _, to in pairs for x in to]))
+    from_rows = [(step, 2 * len(to) + (c in excluded)) for step, (c, to) in zip(steps([c for c, _ in pairs]), pairs)]
+    to_rows = [(signed(step),) for step in steps([ord(x) for _, to in pairs for x in to])]
+    return array("Decomposition", name + "_from", from_rows) + array("uint32_t", name + "_to", to_rows)
 
 
 def check_composition(canonical, excluded):
@@ -207,15 +224,21 @@ def main():
     text += "/* The first script has number 1. */\n"
     text += "static const char *const script_names[] = {%s};\n" % ", ".join(f'"{name}"' for name in SCRIPTS)
     text += "\n/* Category, script, combining class (renumbered in ascending order, or 0), CharProperty bits, BERT's flags */\n"
-    text += array("CharKind", "kinds", ["{%d, %d, %d, %d, %d}" % record for record in records])
-    text += "\n/* first character << 11 | index in kinds; a run ends before the next one starts */\n"
-    text += array("uint32_t", "kind_runs", [f"{c << 11 | i:#x}" for c, i in runs_of((c, records.index(k)) for c, k in kinds.items())])
-    text += "\n/* NFD, except Hangul: character << 8 | 128 if it is excluded from composition | length; results */\n"
+    text += array("CharKind", "kinds", records)
+    text += "\n/* Length of the run before, index in kinds; the first run starts at 0. */\n"
+    runs = runs_of((c, records.index(k)) for c, k in kinds.items())
+    text += array("KindRun", "kind_runs", list(zip(steps([c for c, _ in runs]), (kind for _, kind in runs))))
+    text += "\n/* NFD, except Hangul: distance from the character before, 2 * length + 1 if it is excluded from composition;\n"
+    text += " * results, each as the signed difference from the one before */\n"
     text += decompositions("canonical", canonical, excluded)
     text += "\n/* NFKD, where it differs from NFD */\n"
     text += decompositions("compatible", compatible)
-    text += "\n/* Lowercase: first, last, step between characters, difference to the lowercase form */\n"
-    text += array("CharDelta", "lower_runs", ["{%#x, %#x, %d, %d}" % run for run in delta_runs([(c, ord(to)) for c, to in lowers if len(to) == 1])])
+    text += "\n/* Lowercase: first (distance from the one before), last (from first), step between characters, signed difference to\n"
+    text += " * the lowercase form */\n"
+    runs = delta_runs([(c, ord(to)) for c, to in lowers if len(to) == 1])
+    firsts = steps([run[0] for run in runs])
+    text += array("CharDelta", "lower_runs", [(step, last - first, by, signed(delta))
+                                              for step, (first, last, by, delta) in zip(firsts, runs)])
     pathlib.Path(__file__).with_name("unicode_tables.inc").write_text(text)
 
 
