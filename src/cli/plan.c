@@ -243,7 +243,7 @@ static void print_time(const json_t *result, FILE *out) {
            rate = json_number_at(result, "samples_per_s");
     fprintf(out, "\nstep time %.4g %s%s%s: ", step / unit, step < 1e4 ? "ms" : "s", program ? " with " : "",
             program ? program : "");
-    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
+    for (TimePhase phase = 0; phase < TIME_COUNT; phase++) {
         double ms = json_number_at(phases, time_phase(phase));
         if (ms < 5e-4 * step) continue;
         fprintf(out, "%s%s %.4g (%.1f%%)", separator, time_phase(phase), ms / unit, 100 * ms / step);

@@ -56,11 +56,11 @@ static Status plan_few(const SearchCosts *costs, const SearchLayout *layout, int
 
 /* Tensor-parallel communication takes twice as long in the backward pass as in the forward pass. */
 static double forward_of(const StepEstimate *time) {
-    return time->phase_s[PHASE_FORWARD] + time->phase_s[PHASE_COMMUNICATION] / 3;
+    return time->phase_s[TIME_FORWARD] + time->phase_s[TIME_COMMUNICATION] / 3;
 }
 static double backward_of(const StepEstimate *time) {
-    return time->phase_s[PHASE_BACKWARD] + time->phase_s[PHASE_RECOMPUTE] +
-           time->phase_s[PHASE_COMMUNICATION] * 2 / 3;
+    return time->phase_s[TIME_BACKWARD] + time->phase_s[TIME_RECOMPUTE] +
+           time->phase_s[TIME_COMMUNICATION] * 2 / 3;
 }
 
 static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, LayerCost *ret_cost) {

@@ -48,30 +48,30 @@ static const double same_speed = 1.005; /* layouts closer than this are equally 
 /* Completes "3 ms more in ...": the phase that takes longer, with the reason if the layouts show it. */
 static const char *phase_text(TimePhase phase, const SearchLayout *first, const SearchLayout *other) {
     switch (phase) {
-    case PHASE_FORWARD:
-    case PHASE_BACKWARD:
+    case TIME_FORWARD:
+    case TIME_BACKWARD:
         return other->mesh.tp > first->mesh.tp           ? "compute (smaller GEMMs)"
                : other->micro_batch < first->micro_batch ? "compute (smaller micro-batches)"
                : other->micro_batch > first->micro_batch ? "compute (slowest stage)"
                                                          : "compute";
-    case PHASE_RECOMPUTE: return "recompute";
-    case PHASE_COMMUNICATION:
+    case TIME_RECOMPUTE: return "recompute";
+    case TIME_COMMUNICATION:
         return other->zero == 3                  ? "parameter all-gathers and gradient reduce-scatters"
                : other->mesh.tp > first->mesh.tp ? "communication between more tensor-parallel ranks"
                : other->mesh.dp > first->mesh.dp ? "gradient reduction over more replicas"
                                                  : "communication";
-    case PHASE_BUBBLE: return "the pipeline bubble";
-    case PHASE_OPTIMIZER:
+    case TIME_BUBBLE: return "the pipeline bubble";
+    case TIME_OPTIMIZER:
         return other->zero == 0 && first->zero > 0 ? "the optimizer step (not sharded)"
                                                    : "the optimizer step";
     default: return "";
     }
 }
 
-/* Seconds in a phase; forward and backward are combined under PHASE_FORWARD. */
+/* Seconds in a phase; forward and backward are combined under TIME_FORWARD. */
 static double phase_seconds(const StepEstimate *time, TimePhase phase) {
-    if (phase == PHASE_FORWARD) return time->phase_s[PHASE_FORWARD] + time->phase_s[PHASE_BACKWARD];
-    return phase == PHASE_BACKWARD ? 0 : time->phase_s[phase];
+    if (phase == TIME_FORWARD) return time->phase_s[TIME_FORWARD] + time->phase_s[TIME_BACKWARD];
+    return phase == TIME_BACKWARD ? 0 : time->phase_s[phase];
 }
 
 static const char *seconds_text(char text[32], double seconds) {
@@ -84,17 +84,17 @@ const char *search_why(const SearchResult *first, const SearchResult *other, cha
     int named = 0;
     size_t used = 0;
     text[0] = 0;
-    bool done[PHASE_COUNT] = {false};
+    bool done[TIME_COUNT] = {false};
     while (named < 2 && used < SEARCH_TEXT) {
-        TimePhase slowest = PHASE_COUNT;
+        TimePhase slowest = TIME_COUNT;
         double worst = 0.2 * fabs(slower);
-        for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
+        for (TimePhase phase = 0; phase < TIME_COUNT; phase++) {
             double more = phase_seconds(&other->time, phase) - phase_seconds(&first->time, phase);
             if (done[phase] || more <= worst) continue;
             worst = more;
             slowest = phase;
         }
-        if (slowest == PHASE_COUNT) break;
+        if (slowest == TIME_COUNT) break;
         char seconds[32];
         done[slowest] = true;
         used += (size_t)snprintf(text + used, SEARCH_TEXT - used, "%s%s more in %s", named ? ", " : "",
@@ -106,17 +106,17 @@ const char *search_why(const SearchResult *first, const SearchResult *other, cha
 }
 
 SearchLoss search_loss(const SearchResult *first, const SearchResult *other) {
-    static const SearchLoss losses[PHASE_COUNT] = {[PHASE_FORWARD] = LOSES_TO_COMPUTE,
-                                                   [PHASE_RECOMPUTE] = LOSES_TO_RECOMPUTE,
-                                                   [PHASE_COMMUNICATION] = LOSES_TO_COMMUNICATION,
-                                                   [PHASE_BACKWARD] = LOSES_TO_COMPUTE,
-                                                   [PHASE_BUBBLE] = LOSES_TO_BUBBLE,
-                                                   [PHASE_OPTIMIZER] = LOSES_TO_OPTIMIZER};
+    static const SearchLoss losses[TIME_COUNT] = {[TIME_FORWARD] = LOSES_TO_COMPUTE,
+                                                  [TIME_RECOMPUTE] = LOSES_TO_RECOMPUTE,
+                                                  [TIME_COMMUNICATION] = LOSES_TO_COMMUNICATION,
+                                                  [TIME_BACKWARD] = LOSES_TO_COMPUTE,
+                                                  [TIME_BUBBLE] = LOSES_TO_BUBBLE,
+                                                  [TIME_OPTIMIZER] = LOSES_TO_OPTIMIZER};
     SearchLoss loss = LOSES_TO_NONE;
     double worst = 0;
     if (!other->fits) return LOSES_TO_MEMORY;
     if (other->time.step_s < same_speed * first->time.step_s) return LOSES_TO_NONE;
-    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
+    for (TimePhase phase = 0; phase < TIME_COUNT; phase++) {
         double more = phase_seconds(&other->time, phase) - phase_seconds(&first->time, phase);
         if (more <= worst) continue;
         worst = more;
@@ -148,7 +148,7 @@ const char *search_reason(const SearchResult *first, const SearchResult *other, 
 
 static json_t *phases_json(const StepEstimate *time) {
     json_t *json = json_object();
-    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++)
+    for (TimePhase phase = 0; phase < TIME_COUNT; phase++)
         json_object_set_new(json, time_phase(phase), json_real(1e3 * time->phase_s[phase]));
     return json;
 }

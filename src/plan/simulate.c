@@ -40,7 +40,7 @@ typedef struct StageSim {
     double device, host; /* times at which device and host become free */
     double now;          /* time up to which operations have been simulated */
     Queue queue[CHANNEL_COUNT];
-    double phase_s[PHASE_COUNT];
+    double phase_s[TIME_COUNT];
     Schedule schedule;
     int at;           /* the next action of the schedule */
     Trace *trace;     /* NULL: not traced */
@@ -187,9 +187,9 @@ static Status run_op(StageSim *sim, const SimOp *op) {
     case SIM_START:
         sim->host += cost_launch(sim->costs);
         TRY(start_operation(sim, op->channel, fmax(sim->device, sim->host), op->device_s));
-        if (!asynchronous) wait_until(sim, end_of(sim, op->channel, 1), PHASE_COMMUNICATION);
+        if (!asynchronous) wait_until(sim, end_of(sim, op->channel, 1), TIME_COMMUNICATION);
         return OK;
-    case SIM_WAIT: wait_until(sim, end_of(sim, op->channel, op->back), PHASE_COMMUNICATION); return OK;
+    case SIM_WAIT: wait_until(sim, end_of(sim, op->channel, op->back), TIME_COMMUNICATION); return OK;
     case SIM_SYNC: sim->host = fmax(sim->host, sim->device) + op->host_s; return OK;
     }
     return OK;
@@ -212,7 +212,7 @@ static void trace_span(const StageSim *sim, const TraceName *name, double start,
  * begin the step while others end the previous one. */
 static Status record_span(StageSim *sim, SpanKind kind, Action action, double start, double waited) {
     SimSpans *spans = sim->spans;
-    double communication = sim->phase_s[PHASE_COMMUNICATION] - waited;
+    double communication = sim->phase_s[TIME_COMMUNICATION] - waited;
     if (!spans || sim->device <= fmax(start, sim->from)) return OK;
     TRY(mem_grow(&spans->span, &spans->capacity, spans->count + 1, sizeof *spans->span));
     spans->span[spans->count++] = (SimSpan){.kind = kind,
@@ -303,11 +303,11 @@ static Status run_stage(Pipeline *pipeline, StageSim *sim, bool *ret_progress) {
         double *arrival = arrival_of(pipeline, schedule, action);
         if (action_computes(action.kind)) {
             if (arrival && *arrival < 0) return OK;
-            if (arrival) wait_until(sim, *arrival, PHASE_BUBBLE);
+            if (arrival) wait_until(sim, *arrival, TIME_BUBBLE);
             MicroPosition position = micro_position(action.micro, schedule->spec.micros);
             const EventRange *ops =
                 step_events_slot(events, sim->computation, action.kind, action.chunk, position);
-            double start = sim->device, waited = sim->phase_s[PHASE_COMMUNICATION];
+            double start = sim->device, waited = sim->phase_s[TIME_COMMUNICATION];
             TRY(run_ops(sim, *ops));
             TRY(record_span(sim, span_of(action.kind), action, start, waited));
             trace_span(sim, action_trace(action.kind), start, sim->device, action.micro, action.chunk);
@@ -329,7 +329,7 @@ static Status run_end(Pipeline *pipeline) {
         EventRange ops = sim->end;
         int sync = 0;
         while (sync < ops.count && sim->op[ops.first + sync].kind != SIM_SYNC) sync++;
-        double start = sim->device, waited = sim->phase_s[PHASE_COMMUNICATION];
+        double start = sim->device, waited = sim->phase_s[TIME_COMMUNICATION];
         TRY(run_ops(sim, (EventRange){ops.first, sync}));
         TRY(record_span(sim, SPAN_COMMUNICATION, (Action){0}, start, waited));
         latest = fmax(latest, fmax(sim->device, sim->host));
@@ -339,9 +339,9 @@ static Status run_end(Pipeline *pipeline) {
         EventRange ops = sim->end;
         int sync = 0;
         while (sync < ops.count && sim->op[ops.first + sync].kind != SIM_SYNC) sync++;
-        wait_until(sim, latest, PHASE_BUBBLE);
+        wait_until(sim, latest, TIME_BUBBLE);
         sim->host = latest;
-        double start = sim->device, waited = sim->phase_s[PHASE_COMMUNICATION];
+        double start = sim->device, waited = sim->phase_s[TIME_COMMUNICATION];
         TRY(run_ops(sim, (EventRange){ops.first + sync, ops.count - sync}));
         TRY(record_span(sim, SPAN_OPTIMIZER, (Action){0}, start, waited));
         trace_span(sim, &name, start, sim->device, 0, 0);
@@ -404,11 +404,11 @@ static Status run_steps(Pipeline *pipeline, const SimRecord *record, Simulated *
     for (int s = 0; s < pipeline->count; s++) {
         trace_span(&pipeline->sim[s], &name, from, from + result.step_s, 2, 0);
         double rest = result.step_s;
-        for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
+        for (TimePhase phase = 0; phase < TIME_COUNT; phase++) {
             result.phase_s[phase] += pipeline->sim[s].phase_s[phase] / pipeline->count;
             rest -= pipeline->sim[s].phase_s[phase];
         }
-        result.phase_s[PHASE_BUBBLE] += rest / pipeline->count;
+        result.phase_s[TIME_BUBBLE] += rest / pipeline->count;
     }
     *ret_result = result;
     return OK;

@@ -25,7 +25,7 @@ static Cost layer_cost(const Costs *costs, const StepEvent *event) {
     double seconds = backward ? wide + 3 * deep : wide + deep;
     seconds += cost_memory(costs, profile->rows * rows + profile->parts * part);
     seconds += profile->scores * scores / (costs->cluster->memory_bandwidth * software->score_share);
-    double stall = profile->stall_s + (event->phase == PHASE_RECOMPUTE ? software->recompute_stall_s : 0);
+    double stall = profile->stall_s + (event->phase == TIME_RECOMPUTE ? software->recompute_stall_s : 0);
     return (Cost){.device_s = seconds, .launches = profile->launches, .stall_s = stall};
 }
 

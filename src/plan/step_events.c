@@ -68,10 +68,10 @@ static bool is_kernel(const OpRecord *record, KernelPhase phase) {
 
 /* The output head may compute its gradients during forward, and backward may recompute forward kernels. */
 static TimePhase phase_of(const Reader *reader, const OpRecord *record) {
-    if (reader->action < 0) return PHASE_OPTIMIZER;
+    if (reader->action < 0) return TIME_OPTIMIZER;
     if (reader->action == ACTION_FORWARD)
-        return is_kernel(record, KERNEL_PHASE_BACKWARD) ? PHASE_BACKWARD : PHASE_FORWARD;
-    return is_kernel(record, KERNEL_PHASE_FORWARD) ? PHASE_RECOMPUTE : PHASE_BACKWARD;
+        return is_kernel(record, KERNEL_PHASE_BACKWARD) ? TIME_BACKWARD : TIME_FORWARD;
+    return is_kernel(record, KERNEL_PHASE_FORWARD) ? TIME_RECOMPUTE : TIME_BACKWARD;
 }
 
 /* Only recomputed logits are followed by the end of the loss: the first time, its statistics come first. */
@@ -79,7 +79,7 @@ static void mark_recomputed_logits(StepEvents *events, const OpRecord *record) {
     StepEvent *last = events->count ? &events->event[events->count - 1] : NULL;
     if (record->kind == OP_KERNEL && record->what == KERNEL_XENT_FINISH && last &&
         last->kind == STEP_KERNEL && last->what == KERNEL_LINEAR_FORWARD)
-        last->phase = PHASE_RECOMPUTE;
+        last->phase = TIME_RECOMPUTE;
 }
 
 static Status add_event(Reader *reader, const OpRecord *record, StepEventKind kind, Channel channel,

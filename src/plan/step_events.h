@@ -11,13 +11,13 @@
 /* What a rank does at any time of a step; every moment belongs to one phase. Communication that overlaps with
  * computation is hidden and does not count. */
 typedef enum {
-    PHASE_FORWARD,
-    PHASE_RECOMPUTE, /* forward kernels during backward */
-    PHASE_BACKWARD,
-    PHASE_COMMUNICATION, /* exposed: waiting for replicas, tensor-parallel ranks or host memory */
-    PHASE_BUBBLE,        /* waiting for other pipeline stages */
-    PHASE_OPTIMIZER,     /* gradient norm, optimizer step, and the all-gather of updated parameters */
-    PHASE_COUNT
+    TIME_FORWARD,
+    TIME_RECOMPUTE, /* forward kernels during backward */
+    TIME_BACKWARD,
+    TIME_COMMUNICATION, /* exposed: waiting for replicas, tensor-parallel ranks or host memory */
+    TIME_BUBBLE,        /* waiting for other pipeline stages */
+    TIME_OPTIMIZER,     /* gradient norm, optimizer step, and the all-gather of updated parameters */
+    TIME_COUNT
 } TimePhase;
 
 /* The peers of a communication operation. Operations on the same channel run one after the other. */

@@ -8,8 +8,8 @@
 #include "plan/simulate.h"
 
 const char *time_phase(TimePhase phase) {
-    static const char *const names[PHASE_COUNT] = {"forward",       "recompute", "backward",
-                                                   "communication", "bubble",    "optimizer"};
+    static const char *const names[TIME_COUNT] = {"forward",       "recompute", "backward",
+                                                  "communication", "bubble",    "optimizer"};
     return names[phase];
 }
 
@@ -24,7 +24,7 @@ static void add_range(Work *work, const StepEvents *events, EventRange range, do
     for (int i = 0; i < range.count; i++) {
         const StepEvent *event = &events->event[range.first + i];
         bool gemm = event->kind == STEP_KERNEL && event->size[2] > 0;
-        if (gemm && event->phase != PHASE_RECOMPUTE) work->flops += times * event->flops;
+        if (gemm && event->phase != TIME_RECOMPUTE) work->flops += times * event->flops;
         if (event->kind == STEP_START && event->channel != CHANNEL_HOST)
             work->sent[event->what] += times * cost_sent(costs, event);
     }
@@ -109,8 +109,8 @@ static void add_sync(const Plan *plan, const Costs *costs, StepEstimate *time) {
         waiting = fmax(waiting, fragments * each / (double)outer->every);
         update = fmax(update, cost_memory(costs, values * bytes) / (double)outer->every);
     }
-    time->phase_s[PHASE_COMMUNICATION] += waiting;
-    time->phase_s[PHASE_OPTIMIZER] += update;
+    time->phase_s[TIME_COMMUNICATION] += waiting;
+    time->phase_s[TIME_OPTIMIZER] += update;
     time->step_s += waiting + update;
 }
 
@@ -119,8 +119,8 @@ static void add_sync(const Plan *plan, const Costs *costs, StepEstimate *time) {
 static void hide_overlap(const Plan *plan, const Cluster *cluster, StepEstimate *time) {
     const double share = 0.39;
     if (!plan->stage[0].overlaps || cluster->software.present) return;
-    double hidden = fmin(share * time->phase_s[PHASE_OPTIMIZER], time->phase_s[PHASE_FORWARD]);
-    time->phase_s[PHASE_OPTIMIZER] -= hidden;
+    double hidden = fmin(share * time->phase_s[TIME_OPTIMIZER], time->phase_s[TIME_FORWARD]);
+    time->phase_s[TIME_OPTIMIZER] -= hidden;
     time->step_s -= hidden;
 }
 
@@ -133,14 +133,14 @@ Status plan_time(const Plan *plan, const Cluster *cluster, StepEstimate *ret_tim
     TRY(simulate(plan, &costs, NULL, &simulated));
     total_work(plan, &costs, &time);
     time.step_s = simulated.step_s;
-    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) time.phase_s[phase] = simulated.phase_s[phase];
+    for (TimePhase phase = 0; phase < TIME_COUNT; phase++) time.phase_s[phase] = simulated.phase_s[phase];
     add_sync(plan, &costs, &time);
     hide_overlap(plan, cluster, &time);
     double ranks = (double)mesh_ranks(plan->mesh, AXES_ALL);
     time.samples_per_s = (double)plan->batch / time.step_s;
     time.tokens_per_s = time.samples_per_s * (double)plan->seq;
     time.mfu = time.model_flops / time.step_s / (ranks * cluster->peak_flops[costs.rate]);
-    time.bubble = time.phase_s[PHASE_BUBBLE] / time.step_s;
+    time.bubble = time.phase_s[TIME_BUBBLE] / time.step_s;
     *ret_time = time;
     return OK;
 }
@@ -211,7 +211,7 @@ Status plan_timeline(const Plan *plan, const Cluster *cluster, PlanTimeline *ret
 
 Status time_json(const StepEstimate *time, json_t *json) {
     CLEANUP(json_decrefp) json_t *phases = json_object();
-    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++)
+    for (TimePhase phase = 0; phase < TIME_COUNT; phase++)
         json_object_set_new(phases, time_phase(phase), json_real(1e3 * time->phase_s[phase]));
     CLEANUP(json_decrefp)
     json_t *more =

@@ -12,7 +12,7 @@ const char *time_phase(TimePhase phase); /* "forward" ... */
 
 typedef struct StepEstimate {
     double step_s;
-    double phase_s[PHASE_COUNT]; /* averaged over the stages; they add up to step_s */
+    double phase_s[TIME_COUNT]; /* averaged over the stages; they add up to step_s */
     double samples_per_s, tokens_per_s;
     double model_flops;      /* per step on all ranks: forward and backward GEMMs, without recompute */
     double mfu;              /* model FLOPs utilization, relative to the peak rate of the run's precision */

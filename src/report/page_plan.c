@@ -124,7 +124,7 @@ static void put_tiles(Page *page, const PlanPage *plan) {
     put_tile(page, "Memory per rank", format_bytes(number, (double)result->bytes), detail, "");
     snprintf(number, sizeof number, "%.1f%%", 100 * result->time.mfu);
     snprintf(detail, sizeof detail, "bubble %.1f%%, communication %.1f%%", 100 * result->time.bubble,
-             100 * result->time.phase_s[PHASE_COMMUNICATION] / result->time.step_s);
+             100 * result->time.phase_s[TIME_COMMUNICATION] / result->time.step_s);
     put_tile(page, "MFU", number, detail, "");
     if (isfinite(cost)) {
         figure_text(number, FIGURE_FORMAT_COST, cost);

@@ -11,16 +11,16 @@ enum { MAX_STAGES = 16, MAX_BOXES = 1000 /* per stage */ };
 
 /* ---- step time by phase ---- */
 
-static const int phase_colors[PHASE_COUNT] = {
-    [PHASE_FORWARD] = 1,       [PHASE_RECOMPUTE] = 4, [PHASE_BACKWARD] = 5,
-    [PHASE_COMMUNICATION] = 6, [PHASE_BUBBLE] = 7,    [PHASE_OPTIMIZER] = 3};
+static const int phase_colors[TIME_COUNT] = {
+    [TIME_FORWARD] = 1,       [TIME_RECOMPUTE] = 4, [TIME_BACKWARD] = 5,
+    [TIME_COMMUNICATION] = 6, [TIME_BUBBLE] = 7,    [TIME_OPTIMIZER] = 3};
 
 static Status add_times(BarChart *chart, const SearchResult *result) {
     char text[FORMAT_SIZE], title[96], grid[LAYOUT_TEXT], rest[LAYOUT_TEXT], label[16];
     TRY(bars_row(chart, (BarRow){.name = layout_grid(&result->layout, grid),
                                  .detail = layout_rest(&result->layout, rest),
                                  .value = time_text(text, result->time.step_s)}));
-    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
+    for (TimePhase phase = 0; phase < TIME_COUNT; phase++) {
         double seconds = result->time.phase_s[phase], share = 100 * seconds / result->time.step_s;
         snprintf(title, sizeof title, "%s %s, %.1f%%", time_phase(phase), time_text(text, seconds), share);
         snprintf(label, sizeof label, "%.0f%%", share);
@@ -30,11 +30,11 @@ static Status add_times(BarChart *chart, const SearchResult *result) {
 }
 
 Status put_plan_phases(Page *page, const NamedResult *results, size_t count) {
-    BarCategory phases[PHASE_COUNT];
+    BarCategory phases[TIME_COUNT];
     CLEANUP(bars_done)
     BarChart chart = {
-        .name = "step-time", .x_label = "ms per step", .categories = phases, .legend = PHASE_COUNT};
-    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++)
+        .name = "step-time", .x_label = "ms per step", .categories = phases, .legend = TIME_COUNT};
+    for (TimePhase phase = 0; phase < TIME_COUNT; phase++)
         phases[phase] = (BarCategory){time_phase(phase), COLOR_PART + phase_colors[phase]};
     for (size_t i = 0; i < count; i++) TRY(add_times(&chart, results[i].result));
     page_section(

@@ -20,7 +20,7 @@ static StepEstimate time_of(const char *name, const Cluster *cluster, PlanSpec s
     assert_ok(plan_init(&plan, &spec));
     assert_ok(plan_time(&plan, cluster, &time));
     double sum = 0;
-    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) sum += time.phase_s[phase];
+    for (TimePhase phase = 0; phase < TIME_COUNT; phase++) sum += time.phase_s[phase];
     if (fabs(sum / time.step_s - 1) > 1e-9)
         fail_msg("%s: phases add up to %g s of %g s", name, sum, time.step_s);
     double available = cluster->memory_bytes - cluster->reserve_bytes;
@@ -243,8 +243,8 @@ static void timelines(void **state) {
         idle += (timeline.step_s - busy) / 4;
         for (int i = 0; i < 2 * 8 * 3; i++) assert_int_equal(passes[i / 24][i / 3 % 8][i % 3], 1);
     }
-    assert_float_equal(communication, time.phase_s[PHASE_COMMUNICATION], 1e-3 * time.step_s);
-    assert_float_equal(idle, time.phase_s[PHASE_BUBBLE], 1e-3 * time.step_s);
+    assert_float_equal(communication, time.phase_s[TIME_COMMUNICATION], 1e-3 * time.step_s);
+    assert_float_equal(idle, time.phase_s[TIME_BUBBLE], 1e-3 * time.step_s);
     plan_timeline_done(&timeline);
     plan_done(&plan);
 }
@@ -372,7 +372,7 @@ static void ideal_links_cost_nothing(void **state) {
         spec.config.training.batch = 32;
         spec.config.run.zero = zero;
         StepEstimate time = time_of("replicas", &cluster, spec, NULL);
-        assert_true(time.phase_s[PHASE_COMMUNICATION] < 1e-6 * time.step_s);
+        assert_true(time.phase_s[TIME_COMMUNICATION] < 1e-6 * time.step_s);
         assert_true(fabs(time.step_s / alone - 1) < 1e-6);
     }
 }
@@ -458,7 +458,7 @@ static void slow_links_cost_time(void **state) {
         StepEstimate time = time_of("replicas", &cluster, spec, NULL);
         double transfer = time.sent[COMM_ALL_REDUCE] / (bandwidth * cluster.within.share);
         assert_true(time.step_s > before);
-        assert_true(time.phase_s[PHASE_COMMUNICATION] < transfer * 1.01 + 1e-3);
+        assert_true(time.phase_s[TIME_COMMUNICATION] < transfer * 1.01 + 1e-3);
         assert_true(time.step_s > transfer);
         before = time.step_s;
     }
@@ -468,7 +468,7 @@ static void slow_links_cost_time(void **state) {
     assert_true(time_of("nodes", &cluster, spec, NULL).step_s >
                 time_of("node", &cluster, spec, NULL).step_s - 1e-12);
     cluster.between.bandwidth = 1e9;
-    assert_true(time_of("nodes", &cluster, spec, NULL).phase_s[PHASE_COMMUNICATION] > 0.1);
+    assert_true(time_of("nodes", &cluster, spec, NULL).phase_s[TIME_COMMUNICATION] > 0.1);
 }
 
 /* On CPUs, the ranks of a node share its link, and what they reduce together crosses it once: communication
@@ -512,8 +512,8 @@ static void nodes_share_a_link(void **state) {
         double bytes = 4 * (double)plan.params_stored, expected = rows[i].crossings * bytes / rate;
         plan_done(&plan);
         StepEstimate time = time_of("nodes", &cluster, spec, NULL);
-        double found = time.phase_s[PHASE_COMMUNICATION];
-        if (!rows[i].every) found += time.phase_s[PHASE_OPTIMIZER]; /* which gathers parameters */
+        double found = time.phase_s[TIME_COMMUNICATION];
+        if (!rows[i].every) found += time.phase_s[TIME_OPTIMIZER]; /* which gathers parameters */
         if (fabs(found / expected - 1) > 0.1)
             fail_msg("row %zu: communication takes %g s; expected %g s", i, found, expected);
     }
