@@ -238,16 +238,6 @@ static ParamRun striped_run(const ParamSlot *slot, int64_t at, int64_t limit) {
                       .count = count < limit ? count : limit};
 }
 
-/* slot_run_global with stripes, for an element on this rank. */
-static ParamRun striped_run_global(const ParamSlot *slot, int64_t at, int64_t limit) {
-    int64_t cols = slot->dim[1], place = at / cols - slot->start, col = at % cols;
-    int64_t stripes = place / slot->stripe, within = place % slot->stripe;
-    int64_t shard = stripes % slot->shards, piece = stripes / slot->shards, rows = slot->stripe - within;
-    if (rows > slot->valid - place) rows = slot->valid - place;
-    int64_t row = (shard * slot->pieces + piece) * slot->stripe + within, count = rows * cols - col;
-    return (ParamRun){.local = row * cols + col, .global = at, .count = count < limit ? count : limit};
-}
-
 ParamRun slot_run(const ParamSlot *slot, int64_t at, int64_t limit) {
     if (slot->stripe) return striped_run(slot, at, limit);
     Split split = split_of(slot);
@@ -257,17 +247,6 @@ ParamRun slot_run(const ParamSlot *slot, int64_t at, int64_t limit) {
     if (count > limit) count = limit;
     int64_t global = real ? group * split.group + slot->start * split.inner + offset : -1;
     return (ParamRun){.local = at, .global = global, .count = count};
-}
-
-ParamRun slot_run_global(const ParamSlot *slot, int64_t at, int64_t limit) {
-    Split split = split_of(slot);
-    int64_t group = at / split.group, offset = at % split.group;
-    int64_t begin = slot->start * split.inner, end = begin + split.real;
-    bool here = offset >= begin && offset < end;
-    int64_t count = (here ? end : offset < begin && split.real ? begin : split.group) - offset;
-    if (count > limit) count = limit;
-    if (here && slot->stripe) return striped_run_global(slot, at, limit);
-    return (ParamRun){.local = here ? group * split.run + offset - begin : -1, .global = at, .count = count};
 }
 
 /* Normals are drawn in blocks of four; a run may start or end inside a block. */

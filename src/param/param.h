@@ -80,7 +80,7 @@ enum { UNIT_RANGES = 4 };
  *   flat buffer   shard 0: piece 0, piece 1 ...   shard 1: piece 0, piece 1 ...
  *   matrix        piece 0: shard 0, shard 1 ...   piece 1: shard 0, shard 1 ...
  *
- * slot_run and slot_run_global know the order. */
+ * slot_run knows the order. */
 typedef struct Unit {
     ParamSlot *slot; /* parameters that are not tied, in list order */
     size_t count;
@@ -125,8 +125,6 @@ typedef struct ParamRun {
 
 /* The longest run that starts at local element `at`, up to `limit` elements. For padding, `global` is -1. */
 ParamRun slot_run(const ParamSlot *slot, int64_t at, int64_t limit);
-/* The same from global element `at`. For elements on other tensor-parallel ranks, `local` is -1. */
-ParamRun slot_run_global(const ParamSlot *slot, int64_t at, int64_t limit);
 
 /* Writes the initial values of the slot's local elements from .. from + count - 1 to values[0 .. count - 1].
  * They depend on the global index only, not on the layout. Padding is zero. */
