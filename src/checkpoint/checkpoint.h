@@ -89,7 +89,9 @@ MUST_USE Status quantized_list_add(QuantizedList *list, const char *name, int bi
 /* Loads a quantized model's int8 and int4 parameters from a directory; does nothing for other models. Must
  * be called before a store of the model is bound. */
 MUST_USE Status hf_quantized_load(const char *dir, Model *model, const Exec *exec);
-/* The same for sparse weights, if config.sparse_products is set. */
+/* The same for sparse weights, if config.packed_layers is PACK_SPARSE, which hf_sparse_choose sets where
+ * sparse weights can stay sparse: for inference in fp32 on a CPU. */
+void hf_sparse_choose(ModelConfig *config, const Device *device, DType dtype);
 MUST_USE Status hf_sparse_load(const char *dir, Model *model, const Exec *exec);
 /* Fails if the model is quantized and cannot run on the device in this type; `dir` names it in errors. */
 MUST_USE Status hf_quantized_check(const char *dir, const ModelConfig *config, const Device *device,

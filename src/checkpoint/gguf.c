@@ -257,9 +257,9 @@ static Status write_item(FileWriter *writer, const Item *item, const Store *para
 
 Status gguf_check(const char *path, const ModelConfig *c) {
     if (path_exists(path)) return FAILED("%s already exists; choose another file", path);
-    if (c->int8 || (c->head_width && !c->free_head_width))
+    if (config_quantized(c) || (c->head_width && !c->free_head_width))
         return FAILED("a GGUF file cannot store a model %s; convert the original model instead",
-                      c->int8 ? "quantized by weft" : "with pruned attention heads");
+                      config_quantized(c) ? "quantized by weft" : "with pruned attention heads");
     const char *obstacle = c->family->gguf_obstacle(c);
     if (!c->scale_attn) obstacle = "unscaled attention scores";
     if (c->scale_attn_by_layer) obstacle = "attention scores scaled by layer";

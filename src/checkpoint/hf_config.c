@@ -194,16 +194,17 @@ static Status read_quantization(const json_t *json, const char *from, ModelConfi
     if (at == METHODS)
         return FAILED("%s: 'quantization.method' is '%.40s'; expected '%s', '%s', '%s' or '%s'", from,
                       method ? method : "(not a string)", methods[0], methods[1], methods[2], methods[3]);
-    config->int8 = true;
-    config->int4 = at & 1;
-    config->int8_held = at & 2;
+    config->packed_layers = at & 1 ? PACK_INT4 : PACK_INT8;
+    config->static_scales = at & 2;
+    bool embedding = false;
     int64_t embedding_bits = 8;
-    TRY(json_get_bool(quantization, from, "embedding", &config->int8_embedding));
+    TRY(json_get_bool(quantization, from, "embedding", &embedding));
     TRY(json_get_int(quantization, from, "embedding_bits", 4, 32, &embedding_bits));
-    if (config->int8_embedding && embedding_bits != 4 && embedding_bits != 8)
+    if (!embedding) return OK;
+    if (embedding_bits != 4 && embedding_bits != 8)
         return FAILED("%s: 'quantization.embedding_bits' is %lld; expected 4 or 8", from,
                       (long long)embedding_bits);
-    config->int4_embedding = config->int8_embedding && embedding_bits == 4;
+    config->packed_embedding = embedding_bits == 4 ? PACK_INT4 : PACK_INT8;
     return OK;
 }
 
@@ -448,15 +449,13 @@ static int add_weft_fields(json_t *json, const ModelConfig *config, const Archit
 }
 
 static json_t *quantization(const ModelConfig *config) {
-    return json_pack(
-        "{s:s, s:i, s:s, s:s, s:b, s:i}", "method",
-        methods[(config->int4 ? 1 : 0) + (config->int8_held ? 2 : 0)], "bits", config->int4 ? 4 : 8,
-        "weights", config->int4 ? "symmetric, per group of 32 inputs" : "symmetric, per output",
-        "activations", config->int8_held ? "symmetric, per matrix, static" : "symmetric, per row, dynamic",
-        "embedding", config->int8_embedding, "embedding_bits",
-        !config->int8_embedding  ? 32
-        : config->int4_embedding ? 4
-                                 : 8);
+    bool int4 = config->packed_layers == PACK_INT4, fixed = config->static_scales;
+    return json_pack("{s:s, s:i, s:s, s:s, s:b, s:i}", "method", methods[(int4 ? 1 : 0) + (fixed ? 2 : 0)],
+                     "bits", packing_bits(config->packed_layers), "weights",
+                     int4 ? "symmetric, per group of 32 inputs" : "symmetric, per output", "activations",
+                     fixed ? "symmetric, per matrix, static" : "symmetric, per row, dynamic", "embedding",
+                     config->packed_embedding != PACK_NONE, "embedding_bits",
+                     packing_bits(config->packed_embedding));
 }
 
 Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
@@ -475,7 +474,8 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
     if (!failed) failed = add_weft_fields(json, config, &architecture);
     if (!failed && config_is_decoder(config) && !config_causal(config))
         failed = json_object_set_new(json, "is_causal", json_false());
-    if (!failed && config->int8) failed = json_object_set_new(json, "quantization", quantization(config));
+    if (!failed && config_quantized(config))
+        failed = json_object_set_new(json, "quantization", quantization(config));
     if (!failed && config->sparse)
         failed = json_object_set_new(json, "sparsity", json_pack("{s:s}", "method", "weft-sparse"));
     if (!failed && config->head_width && !config->free_head_width)

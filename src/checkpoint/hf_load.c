@@ -154,7 +154,7 @@ static Status check_quantized(Loader *loader, const ParamDesc *desc) {
 /* Expands a matrix that is stored without its zeros. */
 static Status load_sparse(Loader *loader, const ParamDesc *desc, const SparseTensors *found,
                           const ParamRef *ref) {
-    if (!ref || desc->sparse) return OK;
+    if (!ref || desc->packing) return OK;
     CLEANUP(mem_freep) float *values = NULL;
     if (!loader->disk || loader->disk->group->rank == 0) TRY(sparse_expand(desc, found, &values));
     HfTensor whole = {.part = -1, .ndim = 2, .dim = {1, param_count(desc)}};
@@ -175,7 +175,7 @@ static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *
     SparseTensors sparse = {0};
     if (loader->model->config.sparse) TRY(sparse_find(loader->files, desc, &sparse));
     if (sparse.mask) return load_sparse(loader, desc, &sparse, ref);
-    if (desc->int8) return check_quantized(loader, desc);
+    if (desc->packing) return check_quantized(loader, desc);
     CLEANUP(hf_tensors_done) HfTensorList wanted = {0};
     CLEANUP(mem_freep) const SafeTensor **tensor = NULL;
     TRY(hf_tensors(loader->model->config.family, desc, &wanted));

@@ -142,7 +142,7 @@ Status quantized_find(HfFiles *files, const ModelConfig *config, const ParamDesc
     int64_t rows, cols;
     QuantizedTensors found = {0};
     matrix_shape(desc, &rows, &cols);
-    if (desc->int4) {
+    if (desc->packing == PACK_INT4) {
         TRY(find_part(files, desc->name, "int4", DT_U8, rows, row_bytes(4, cols), &found.w));
         TRY(find_part(files, desc->name, "step", DT_I8, rows, row_groups(cols), &found.step));
     } else {
@@ -151,13 +151,13 @@ Status quantized_find(HfFiles *files, const ModelConfig *config, const ParamDesc
     TRY(find_part(files, desc->name, "scale", DT_F32, rows, 0, &found.scale));
     TRY(find_part(files, desc->name, "factor", DT_F32, cols, 0, &found.factor));
     TRY(find_part(files, desc->name, "largest", DT_F32, 1, 0, &found.largest));
-    if (found.largest && !config->int8_held)
+    if (found.largest && !config->static_scales)
         return FAILED(
             "%s: tensor '%s.largest' requires static activation quantization, but 'quantization.method' "
             "in config.json is dynamic",
             files->dir, desc->name);
-    found.complete =
-        found.w && found.scale && (found.step || !desc->int4) && (found.largest || !config->int8_held);
+    found.complete = found.w && found.scale && (found.step || desc->packing != PACK_INT4) &&
+                     (found.largest || !config->static_scales);
     *ret_tensors = found;
     return OK;
 }
@@ -189,7 +189,7 @@ static Status load_one(const char *dir, Model *model, const Exec *exec, const Pa
     float amax = largest ? *largest : 0;
     Tensor scales = tensor_1d(scale, DT_F32, rows), factors = tensor_1d(factor, DT_F32, cols);
     Status status =
-        desc->int4
+        desc->packing == PACK_INT4
             ? model_set_int4(model, exec, desc->name, tensor_2d(w, DT_U8, rows, row_bytes(4, cols)),
                              tensor_2d((void *)(uintptr_t)found.step->data, DT_I8, rows, row_groups(cols)),
                              scales, factors, amax)
@@ -198,16 +198,16 @@ static Status load_one(const char *dir, Model *model, const Exec *exec, const Pa
 }
 
 Status hf_quantized_load(const char *dir, Model *model, const Exec *exec) {
-    if (!model->config.int8) return OK;
+    if (!config_quantized(&model->config)) return OK;
     CLEANUP(hf_files_freep) HfFiles *files = NULL;
     TRY(hf_files_open(&files, dir));
     for (ModelParam param = {0}; model_param_next(model, &param);)
-        if (param.desc->int8) TRY(load_one(dir, model, exec, param.desc, files));
+        if (param.desc->packing) TRY(load_one(dir, model, exec, param.desc, files));
     return OK;
 }
 
 Status hf_quantized_check(const char *dir, const ModelConfig *config, const Device *device, DType dtype) {
-    if (!config->int8) return OK;
+    if (!config_quantized(config)) return OK;
     if (device_is_host(device) && dtype != DT_F32)
         return FAILED("%s: quantized models run in fp32 on a CPU; use {precision} fp32", dir);
     return OK;

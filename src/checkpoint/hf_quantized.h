@@ -14,7 +14,7 @@ MUST_USE Status quantized_write(const QuantizedList *list, SafeWriter *writer);
 /* A parameter's tensors; NULL if absent. */
 typedef struct QuantizedTensors {
     const SafeTensor *w, *step, *scale, *factor; /* step: int4 only */
-    const SafeTensor *largest;                   /* only with config.int8_held */
+    const SafeTensor *largest;                   /* only with config.static_scales */
     bool complete;                               /* all required tensors are present */
 } QuantizedTensors;
 /* Finds a parameter's tensors and marks them as used. Fails if a type or shape is wrong. */

@@ -75,7 +75,7 @@ static void assign_files(HfManifest *manifest, const SaveOptions *options) {
 Status hf_manifest_init(HfManifest *ret_manifest, const Model *model, const SaveOptions *options) {
     CLEANUP(hf_manifest_done) HfManifest manifest = {0};
     for (ModelParam param = {0}; model_param_next(model, &param);)
-        if (!param.desc->int8 && !(options->sparse && sparse_param(&param)))
+        if (!param.desc->packing && !(options->sparse && sparse_param(&param)))
             TRY(add_param(&manifest, &model->config, param.desc, param.ref, options->dtype));
     assign_files(&manifest, options);
     return MOVE(ret_manifest, manifest);
@@ -275,7 +275,7 @@ Status hf_save_check(const char *path) {
 Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options) {
     CLEANUP(staging_done) StagingDir staging = STAGING_NONE;
     CLEANUP(hf_manifest_done) HfManifest manifest = {0};
-    if (params->model->config.int8 && !options->quantized)
+    if (config_quantized(&params->model->config) && !options->quantized)
         return FAILED("internal: a quantized model is saved without its quantized parameters");
     TRY(hf_manifest_init(&manifest, params->model, options));
     TRY(check_values(&manifest, params, stream, options->dtype));

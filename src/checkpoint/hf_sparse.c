@@ -157,11 +157,16 @@ static Status load_one(const char *dir, Model *model, const Exec *exec, const Pa
     return model_set_sparse(model, exec, desc->name, mask, first, tensor_1d(values, DT_F32, first[rows]));
 }
 
+void hf_sparse_choose(ModelConfig *config, const Device *device, DType dtype) {
+    if (config->sparse && !config->packed_layers && device_is_host(device) && dtype == DT_F32)
+        config->packed_layers = PACK_SPARSE;
+}
+
 Status hf_sparse_load(const char *dir, Model *model, const Exec *exec) {
-    if (!model->config.sparse_products) return OK;
+    if (model->config.packed_layers != PACK_SPARSE) return OK;
     CLEANUP(hf_files_freep) HfFiles *files = NULL;
     TRY(hf_files_open(&files, dir));
     for (ModelParam param = {0}; model_param_next(model, &param);)
-        if (param.desc->sparse) TRY(load_one(dir, model, exec, param.desc, files));
+        if (param.desc->packing == PACK_SPARSE) TRY(load_one(dir, model, exec, param.desc, files));
     return OK;
 }

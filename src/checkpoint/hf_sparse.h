@@ -6,7 +6,7 @@
  *
  * The file name differs from the one transformers looks for, so transformers never misreads such a
  * checkpoint. Loading into a store expands the matrices; for CPU inference they stay sparse
- * (config.sparse_products). */
+ * (hf_sparse_choose). */
 #ifndef WEFT_CHECKPOINT_HF_SPARSE_H
 #define WEFT_CHECKPOINT_HF_SPARSE_H
 

@@ -179,9 +179,9 @@ static Status prepare(Work *work, const ConvertConfig *config) {
     TRY(model_dir_open(&work->from, config->model));
     work->dir = work->from.path;
     TRY(hf_config_read(work->dir, &work->config));
-    if (work->config.int8)
+    if (config_quantized(&work->config))
         return FAILED("%s is quantized to int%d; convert the original model instead", work->dir,
-                      work->config.int4 ? 4 : 8);
+                      packing_bits(work->config.packed_layers));
     if (config->sparse && config->max_file_bytes)
         return USAGE("--sparse writes a single file; remove --max-shard-size");
     TRY(choose_heads(config, &work->config));

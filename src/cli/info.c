@@ -140,11 +140,9 @@ static Status add_step(json_t *result, const char *dir) {
 }
 
 static json_t *describe_quantized(const ModelConfig *config) {
-    return json_pack("{s:i, s:i, s:s}", "bits", config->int4 ? 4 : 8, "embedding_bits",
-                     !config->int8_embedding  ? 32
-                     : config->int4_embedding ? 4
-                                              : 8,
-                     "activations", config->int8_held ? "static" : "dynamic");
+    return json_pack("{s:i, s:i, s:s}", "bits", packing_bits(config->packed_layers), "embedding_bits",
+                     packing_bits(config->packed_embedding), "activations",
+                     config->static_scales ? "static" : "dynamic");
 }
 
 /* A checkpoint outside its run may lack the optimizer's state; one that a run resumes from may not. */
@@ -168,7 +166,7 @@ static Status describe_checkpoint(json_t *result, const char *dir) {
     TRY(hf_weights_check(dir, model, &report));
     TRY(json_put(result, "kind", json_string("checkpoint")));
     TRY(json_put(result, "model", describe_config(&config)));
-    if (config.int8) TRY(json_put(result, "quantized", describe_quantized(&config)));
+    if (config_quantized(&config)) TRY(json_put(result, "quantized", describe_quantized(&config)));
     TRY(json_put(result, "params_total", json_integer(model_params(model))));
     TRY(json_put(result, "missing", show_names(report.missing, report.missing_count)));
     TRY(json_put(result, "unknown", show_names(report.unexpected, report.unexpected_count)));

@@ -28,7 +28,7 @@ static Status is_quantized(const char *model, bool *ret_quantized) {
         TRY(model_dir_open(&dir, model));
         TRY(hf_config_read(dir.path, &config));
     }
-    *ret_quantized = config.int8;
+    *ret_quantized = config_quantized(&config);
     return OK;
 }
 

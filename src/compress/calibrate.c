@@ -53,7 +53,7 @@ static Status list_inputs(const Store *params, const Model *to, Calibration *cal
         for (size_t j = 0; j < to->block[i].params.count; j++) {
             const ParamDesc *desc = &to->block[i].params.desc[j];
             Tensor view;
-            if (!desc->int8 || desc->tied) continue;
+            if (!desc->packing || desc->tied) continue;
             CLEANUP(status_freep) Status absent = store_source(params, desc->name, &view);
             if (absent) continue;
             TRY(mem_grow(&calibration->input, &calibration->capacity, calibration->count + 1,

@@ -47,9 +47,9 @@ static Status check_finite(const Store *params, const char *from) {
 static Status load(Work *work, const char *from) {
     CLEANUP(load_report_done) LoadReport report = {0};
     TRY(hf_config_read(from, &work->config));
-    if (work->config.int8)
+    if (config_quantized(&work->config))
         return FAILED("%s is quantized to int%d; prune the original model instead", from,
-                      work->config.int4 ? 4 : 8);
+                      packing_bits(work->config.packed_layers));
     TRY(model_new(&work->model, &work->config));
     TRY(hf_weights_check(from, work->model, &report));
     TRY(load_report_check(&report, from, &work->config, false));

@@ -57,22 +57,20 @@ static Status find_model(Quantizer *q, const QuantizeConfig *config) {
     TRY(model_dir_open(&q->source, config->model));
     q->dir = q->source.path;
     TRY(hf_config_read(q->dir, &found));
-    if (found.int8)
+    if (config_quantized(&found))
         return FAILED("%s is already quantized to int%d; use the checkpoint it was quantized from", q->dir,
-                      found.int4 ? 4 : 8);
+                      packing_bits(found.packed_layers));
     if (found.hidden > INT8_MAX_INPUTS || found.inner > INT8_MAX_INPUTS)
         return FAILED("%s: layers with more than %d inputs cannot be quantized", q->dir, INT8_MAX_INPUTS);
     CLEANUP(load_report_done) LoadReport report = {0};
     TRY(model_new(&q->from, &found));
     TRY(hf_weights_check(q->dir, q->from, &report));
     TRY(load_report_check(&report, q->dir, &found, false));
-    found.int8 = true;
-    found.int4 = config->bits && !strcmp(config->bits, "4");
+    found.packed_layers = config->bits && !strcmp(config->bits, "4") ? PACK_INT4 : PACK_INT8;
     if (config->embedding && config->int4_embedding)
         return USAGE("{int8-embedding} and {int4-embedding} cannot be combined; choose one");
-    found.int4_embedding = config->int4_embedding;
-    found.int8_embedding = config->embedding || config->int4_embedding;
-    found.int8_held = is_static(config);
+    found.packed_embedding = config->int4_embedding ? PACK_INT4 : config->embedding ? PACK_INT8 : PACK_NONE;
+    found.static_scales = is_static(config);
     return model_new(&q->to, &found);
 }
 
@@ -90,7 +88,7 @@ static Status copy_rest(Quantizer *q) {
     for (int i = 0; i < q->to->count; i++)
         for (size_t j = 0; j < q->to->block[i].params.count; j++) {
             const ParamDesc *desc = &q->to->block[i].params.desc[j];
-            if (desc->int8 || desc->tied) continue;
+            if (desc->packing || desc->tied) continue;
             Tensor to = q->rest->view[i][j], from;
             TRY(store_source(q->values, desc->name, &from));
             TRY(stream_copy(q->stream, to.data, from.data, tensor_bytes(to), COPY_ON_DEVICE));
@@ -207,16 +205,16 @@ static Status quantize_row(Quantizer *q, QuantizedParam *param, int64_t n, const
 static Status quantize_param(Quantizer *q, const ParamDesc *desc, const float *w) {
     int64_t cols = desc->dim[desc->ndim - 1], rows = param_count(desc) / cols;
     QuantizedParam *param = NULL;
-    TRY(quantized_list_add(&q->list, desc->name, desc->int4 ? 4 : 8, rows, cols, &param));
+    TRY(quantized_list_add(&q->list, desc->name, packing_bits(desc->packing), rows, cols, &param));
     const InputStats *inputs = calibration_find(&q->calibration, desc->name);
     if (inputs && inputs->layer && q->balance) {
         TRY(mem_new((size_t)cols, sizeof *param->factor, &param->factor));
         balance(param->factor, inputs->largest, w, rows, cols);
     }
-    param->is_static = q->to->config.int8_held;
+    param->is_static = q->to->config.static_scales;
     for (int64_t k = 0; param->is_static && inputs && k < cols; k++)
         param->amax = fmaxf(param->amax, inputs->largest[k] * (param->factor ? param->factor[k] : 1));
-    if (desc->int4) return quantize_param_int4(q, param, w);
+    if (desc->packing == PACK_INT4) return quantize_param_int4(q, param, w);
     for (int64_t n = 0; n < rows; n++) TRY(quantize_row(q, param, n, w + n * cols));
     return OK;
 }
@@ -225,7 +223,7 @@ static Status quantize_all(Quantizer *q) {
     for (int i = 0; i < q->to->count; i++)
         for (size_t j = 0; j < q->to->block[i].params.count; j++) {
             const ParamDesc *desc = &q->to->block[i].params.desc[j];
-            if (!desc->int8 || desc->tied) continue;
+            if (!desc->packing || desc->tied) continue;
             Tensor values;
             TRY(store_source(q->values, desc->name, &values));
             TRY(quantize_param(q, desc, tensor_f32(values)));
@@ -240,11 +238,11 @@ static Status describe(const Quantizer *q, const QuantizeConfig *config, json_t 
         *(param->bits == 4 ? &int4_count : &int8_count) += param->rows * param->cols;
     }
     double noise = q->power > 0 ? sqrt(q->noise / q->power) : 0;
-    json_t *result =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:s, s:f}", "model", q->dir, "out", config->out,
-                  "params_total", (json_int_t)total, "params_int8", (json_int_t)int8_count, "params_int4",
-                  (json_int_t)int4_count, "embedding", q->to->config.int8_embedding, "balanced", q->balance,
-                  "activations", is_static(config) ? "static" : "dynamic", "weights_noise", noise);
+    json_t *result = json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:s, s:f}", "model", q->dir, "out", config->out, "params_total",
+        (json_int_t)total, "params_int8", (json_int_t)int8_count, "params_int4", (json_int_t)int4_count,
+        "embedding", q->to->config.packed_embedding != PACK_NONE, "balanced", q->balance, "activations",
+        is_static(config) ? "static" : "dynamic", "weights_noise", noise);
     if (!result) return FAILED("out of memory while writing the result");
     *ret_result = result;
     return OK;

@@ -89,7 +89,7 @@ Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *opt
     TRY(engine_find(dir, &from, &config));
     TRY(engine_begin(&engine, options));
     TRY(hf_quantized_check(from.path, &config, engine->device, options->dtype));
-    config.sparse_products = config.sparse && device_is_host(engine->device) && options->dtype == DT_F32;
+    hf_sparse_choose(&config, engine->device, options->dtype);
     TRY(model_new(&engine->model, &config));
     TRY(load_params(engine, from.path));
     TRY(store_convert(engine->params, &engine->exec, options->dtype));

@@ -106,13 +106,10 @@ typedef struct ModelConfig {
     int64_t pad_token, bos_token, eos_token; /* -1: not set */
     int64_t eos_more[MORE_EOS];              /* further end-of-sequence tokens */
     int eos_more_count;
-    bool sparse;          /* the checkpoint omits zero weights (checkpoint/hf_sparse.h) */
-    bool sparse_products; /* sparse weights stay sparse in memory: CPU inference in fp32 */
-    bool int8;            /* int8 weight matrices in layers; inference only */
-    bool int8_embedding;  /* int8 token embedding and output matrix as well */
-    bool int4;            /* with int8: layer matrices are int4 */
-    bool int4_embedding;  /* with int8_embedding: int4 instead */
-    bool int8_held;       /* with int8: static activation scales from calibration */
+    bool sparse;              /* the checkpoint omits zero weights (checkpoint/hf_sparse.h) */
+    Packing packed_layers;    /* weight matrices in layers; sparse only on CPUs in fp32 */
+    Packing packed_embedding; /* token embedding and output matrix, never sparse */
+    bool static_scales;       /* quantized: activation scales are static, from calibration */
 } ModelConfig;
 
 static inline int64_t config_head_width(const ModelConfig *config) {
@@ -140,6 +137,14 @@ static inline bool config_splits_groups(const ModelConfig *config, int64_t tp) {
 }
 static inline bool config_causal(const ModelConfig *config) {
     return config->attention == ATTEND_CAUSAL;
+}
+/* Bits of quantized weights; 32 if they are not. */
+static inline int packing_bits(Packing packing) {
+    return packing == PACK_INT8 ? 8 : packing == PACK_INT4 ? 4 : 32;
+}
+/* Whether the weights of layers are int8 or int4, for inference only. */
+static inline bool config_quantized(const ModelConfig *config) {
+    return packing_bits(config->packed_layers) < 32;
 }
 /* Tokens that a token of a layer sees; 0: no limit. */
 static inline int64_t config_window(const ModelConfig *config, int layer) {

@@ -103,24 +103,17 @@ static Status number_params(Block *block) {
     return OK;
 }
 
-static void mark_sparse(Block *block) {
-    for (size_t i = 0; block->config->sparse_products && i < block->params.count; i++) {
-        ParamDesc *desc = &block->params.desc[i];
-        /* Matrices that are computed as one stay dense. */
-        bool joined = desc->joined || (i + 1 < block->params.count && desc[1].joined);
-        desc->sparse = desc->int8 = layer_matrix(block, desc) && !joined;
-    }
-}
-
-/* Norms, biases and position embeddings are never quantized. */
-static void mark_int8(Block *block) {
+/* Norms, biases and position embeddings are never packed, and matrices that are computed as one never sparse.
+ */
+static void choose_packing(Block *block) {
     const ModelConfig *config = block->config;
-    for (size_t i = 0; config->int8 && i < block->params.count; i++) {
+    for (size_t i = 0; i < block->params.count; i++) {
         ParamDesc *desc = &block->params.desc[i];
-        bool words = !strcmp(desc->name, "embed.token") || !strcmp(desc->name, "head.output.weight");
-        bool matrix = layer_matrix(block, desc);
-        desc->int8 = matrix || (words && config->int8_embedding);
-        desc->int4 = matrix ? config->int4 : desc->int8 && config->int4_embedding;
+        bool joined = desc->joined || (i + 1 < block->params.count && desc[1].joined);
+        if (!strcmp(desc->name, "embed.token") || !strcmp(desc->name, "head.output.weight"))
+            desc->packing = config->packed_embedding;
+        else if (layer_matrix(block, desc) && !(config->packed_layers == PACK_SPARSE && joined))
+            desc->packing = config->packed_layers;
     }
 }
 
@@ -138,9 +131,8 @@ Status model_new(Model **ret_model, const ModelConfig *config) {
         model->count++;
         TRY(block->ops->describe(block, &block->params));
         TRY(number_params(block));
-        mark_int8(block);
-        mark_sparse(block);
-        TRY(mem_new(block->params.count, sizeof *block->int8, &block->int8));
+        choose_packing(block);
+        TRY(mem_new(block->params.count, sizeof *block->packed, &block->packed));
         block->trained = true;
     }
     TRY(make_units(model));
@@ -154,11 +146,11 @@ void model_free(Model *model) {
     units_done(model);
     for (int i = 0; i < model->count; i++) {
         param_list_done(&model->block[i].params);
-        free(model->block[i].int8);
+        free(model->block[i].packed);
     }
     for (size_t i = 0; i < model->sparse_count; i++) dev_free(&model->sparse[i]);
     free(model->sparse);
-    dev_free(&model->packed);
+    dev_free(&model->quantized);
     dev_free(&model->placed);
     free(model->block);
     free(model);
@@ -265,11 +257,11 @@ double model_block_flops(const Model *model, int at, int64_t T) {
 /* ---- packed weights ---- */
 
 /* Packed weights of a parameter's owner; NULL if it is not packed. */
-static const Tensor *find_packed(const Model *model, const char *name) {
+static Tensor *find_packed(const Model *model, const char *name) {
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
             const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (desc->int8 && !desc->tied && !strcmp(desc->name, name)) return &model->block[i].int8[j];
+            if (desc->packing && !desc->tied && !strcmp(desc->name, name)) return &model->block[i].packed[j];
         }
     return NULL;
 }
@@ -284,21 +276,22 @@ static Status packed_size(const Exec *exec, const ParamDesc *desc, size_t *ret_b
     enum { ALIGN = 4096 };
     int64_t rows = packed_rows(desc), cols = desc->dim[desc->ndim - 1];
     size_t bytes;
-    TRY(desc->int4 ? int4_bytes(exec, rows, cols, &bytes) : int8_bytes(exec, rows, cols, &bytes));
+    TRY(desc->packing == PACK_INT4 ? int4_bytes(exec, rows, cols, &bytes)
+                                   : int8_bytes(exec, rows, cols, &bytes));
     *ret_bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     return OK;
 }
 
 /* For a GPU, the host packs the weights and keeps its copy. */
 static Status alloc_packed(Model *model, Device *device, size_t bytes) {
-    if (device_is_host(device)) return dev_alloc(device, MEM_PARAMS, bytes, &model->packed);
-    TRY(dev_alloc_host(device, bytes, &model->packed));
+    if (device_is_host(device)) return dev_alloc(device, MEM_PARAMS, bytes, &model->quantized);
+    TRY(dev_alloc_host(device, bytes, &model->quantized));
     return dev_alloc(device, MEM_PARAMS, bytes, &model->placed);
 }
 
 static Status move_packed(const Model *model, const Exec *exec, Tensor packed) {
     if (!model->placed.data) return OK;
-    ptrdiff_t at = (char *)packed.data - (char *)model->packed.data;
+    ptrdiff_t at = (char *)packed.data - (char *)model->quantized.data;
     return int8_upload(exec, packed, (char *)model->placed.data + at);
 }
 
@@ -309,7 +302,7 @@ static Status place_packed(Model *model, const Exec *exec) {
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
             const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (!desc->int8 || desc->tied) continue;
+            if (!desc->packing || desc->tied) continue;
             TRY(packed_size(exec, desc, &bytes));
             total += bytes;
         }
@@ -317,16 +310,17 @@ static Status place_packed(Model *model, const Exec *exec) {
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
             const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (!desc->int8 || desc->tied) continue;
+            if (!desc->packing || desc->tied) continue;
             TRY(packed_size(exec, desc, &bytes));
-            model->block[i].int8[j] = tensor_2d((char *)model->packed.data + at, desc->int4 ? DT_Q4 : DT_Q8,
-                                                packed_rows(desc), desc->dim[desc->ndim - 1]);
+            model->block[i].packed[j] =
+                tensor_2d((char *)model->quantized.data + at, desc->packing == PACK_INT4 ? DT_Q4 : DT_Q8,
+                          packed_rows(desc), desc->dim[desc->ndim - 1]);
             at += bytes;
         }
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
             const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (desc->int8 && desc->tied) model->block[i].int8[j] = *find_packed(model, desc->name);
+            if (desc->packing && desc->tied) model->block[i].packed[j] = *find_packed(model, desc->name);
         }
     return OK;
 }
@@ -334,7 +328,7 @@ static Status place_packed(Model *model, const Exec *exec) {
 /* Destination of a parameter's packed weights. */
 static Status packed_place(Model *model, const Exec *exec, const char *name, DType dtype,
                            Tensor *ret_packed) {
-    if (!model->packed.data) TRY(place_packed(model, exec));
+    if (!model->quantized.data) TRY(place_packed(model, exec));
     const Tensor *found = find_packed(model, name);
     if (!found || found->dtype != dtype)
         return FAILED("internal: the model has no parameter %s with %s", name, dtype_name(dtype));
@@ -360,18 +354,9 @@ Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w
     return move_packed(model, exec, packed);
 }
 
-static Tensor *find_sparse(Model *model, const char *name) {
-    for (int i = 0; i < model->count; i++)
-        for (size_t j = 0; j < model->block[i].params.count; j++) {
-            const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (desc->sparse && !strcmp(desc->name, name)) return &model->block[i].int8[j];
-        }
-    return NULL;
-}
-
 Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor mask, const int64_t *first,
                         Tensor values) {
-    Tensor *place = find_sparse(model, name);
+    Tensor *place = find_packed(model, name);
     ParamRef ref;
     if (!place || !find_param(model, name, &ref))
         return FAILED("internal: the model has no sparse parameter %s", name);
@@ -420,8 +405,8 @@ size_t output_logits_scratch(const Block *head, HeadId which, int64_t rows) {
 void block_views(const Block *block, const Unit *unit, void *const *flat, DType dtype, Tensor *views) {
     for (size_t i = 0; i < block->params.count; i++) {
         ParamRef ref = block->ref[i];
-        if (block->int8[i].data)
-            views[i] = block->int8[i];
+        if (block->packed[i].data)
+            views[i] = block->packed[i];
         else
             views[i] = unit_view(&unit[ref.unit].slot[ref.slot], flat[ref.unit], dtype);
     }

@@ -186,9 +186,9 @@ struct Block {
     ParamRef *ref;         /* one per parameter */
     int *unit;             /* the distinct units of these */
     int units;
-    Tensor *int8; /* one per parameter: packed weights, or absent */
-    bool frozen;  /* some parameters are */
-    bool trained; /* some are not */
+    Tensor *packed; /* one per parameter: packed weights, or absent */
+    bool frozen;    /* some parameters are */
+    bool trained;   /* some are not */
 };
 
 /* Parameters are grouped into units. Unit i < count holds the parameters of block i except vocabulary
@@ -200,24 +200,24 @@ typedef struct Model {
     int count;
     ParamList *unit;
     int units;
-    int lowest;     /* the first block with trained parameters: backward ends there */
-    Buffer packed;  /* packed int8 and int4 weights of all blocks */
-    Buffer placed;  /* their copy in GPU memory */
-    Buffer *sparse; /* packed sparse weights */
+    int lowest;       /* the first block with trained parameters: backward ends there */
+    Buffer quantized; /* packed int8 and int4 weights of all blocks */
+    Buffer placed;    /* their copy in GPU memory */
+    Buffer *sparse;   /* packed sparse weights */
     size_t sparse_count, sparse_capacity;
 } Model;
 
 MUST_USE Status model_new(Model **ret_model, const ModelConfig *config);
 void model_free(Model *model);
 DEFINE_FREEP(Model, model)
-/* Sets an int8 parameter (config.int8): w, scale and factor as in int8_pack, largest as in
+/* Sets a parameter packed as int8: w, scale and factor as in int8_pack, largest as in
  * int8_set_static_amax. Call before binding a store. The device of exec must outlive the model. */
 MUST_USE Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w, Tensor scale,
                                Tensor factor, float largest);
-/* The same for an int4 parameter; arguments as in int4_pack. */
+/* The same for int4; arguments as in int4_pack. */
 MUST_USE Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w, Tensor step,
                                Tensor scale, Tensor factor, float largest);
-/* The same for a sparse parameter (config.sparse_products); arguments as in sparse_pack. */
+/* The same for a sparse parameter; arguments as in sparse_pack. */
 MUST_USE Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor mask,
                                  const int64_t *first, Tensor values);
 int64_t model_params(const Model *model); /* number of parameters, tied ones counted once */

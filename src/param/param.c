@@ -60,7 +60,7 @@ static Status slot_init(ParamSlot *slot, const ParamDesc *given, UnitSpec spec) 
         }
         slot->count *= slot->dim[i];
     }
-    if (desc->int8) slot->count = 0;
+    if (desc->packing) slot->count = 0;
     return OK;
 }
 

@@ -14,6 +14,9 @@ typedef enum { INIT_NORMAL, INIT_TRUNCATED /* at two standard deviations */, INI
 
 enum { PARAM_NAME = 64, PARAM_DIMS = 3, UNIT_ALIGN = 64, UNIT_BLOCK = 256 /* elements */ };
 
+/* How weights are stored for inference: in the flat buffer, or packed outside of it (model_set_int8 ...). */
+typedef enum { PACK_NONE, PACK_INT8, PACK_INT4, PACK_SPARSE } Packing;
+
 typedef struct ParamDesc {
     char name[PARAM_NAME]; /* unique in the model, e.g. "layer.3.attn.qkv.weight" */
     int id;                /* the block's own number for it */
@@ -31,11 +34,9 @@ typedef struct ParamDesc {
                        * parameter is replicated and partial instead; 0: no limit */
     bool shared;      /* used by several blocks */
     bool overwritten; /* a step's first gradient is stored, not added, so it need not be cleared first */
-    bool int8;        /* stored as int8 outside the flat buffer (model_set_int8) */
-    bool int4;        /* with int8: stored as int4 instead (model_set_int4) */
-    bool sparse;      /* with int8: stored sparse instead (model_set_sparse) */
-    bool tied;        /* aliases the parameter of the same name in an earlier block */
-    bool frozen;      /* not trained: it has no gradient and no optimizer state */
+    Packing packing;
+    bool tied;   /* aliases the parameter of the same name in an earlier block */
+    bool frozen; /* not trained: it has no gradient and no optimizer state */
 } ParamDesc;
 
 typedef struct ParamList {

@@ -259,10 +259,10 @@ static Status resolve_model(Job *job, ModelConfig *ret_config) {
     if (job->model_dir) {
         TRY(hf_config_read(job->model_dir, &config));
         TRY(refuse_changes(model, job->model_dir, &config));
-        if (config.int8 && job->settings.run.train)
+        if (config_quantized(&config) && job->settings.run.train)
             return FAILED(
                 "%s is quantized to int%d and cannot be trained; use the checkpoint it was quantized from",
-                job->model_dir, config.int4 ? 4 : 8);
+                job->model_dir, packing_bits(config.packed_layers));
     } else {
         TRY(find_preset(model->name, &config));
         TRY(job_change_preset(model, &config));
@@ -389,12 +389,12 @@ Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     if (settings->model.whole_words && task_data(job->task)->picks) TRY(job_find_words(job, config.vocab));
     TRY(resolve_run(job));
     TRY(job_resolve_layout(job, &config));
-    if (config.int8 && run->mesh && run->mesh->axis[AXIS_TP]->size > 1)
+    if (config_quantized(&config) && run->mesh && run->mesh->axis[AXIS_TP]->size > 1)
         return USAGE("{tp} %d: %s is quantized, and quantized weights cannot be split; drop {tp}",
                      run->mesh->axis[AXIS_TP]->size, job->model_dir);
-    if (config.int8) TRY(hf_quantized_check(job->model_dir, &config, job->device, run->dtype));
-    config.sparse_products = config.sparse && !run->train && device_is_host(job->device) &&
-                             run->dtype == DT_F32 && (!run->mesh || run->mesh->world->size == 1);
+    TRY(hf_quantized_check(job->model_dir, &config, job->device, run->dtype));
+    if (!run->train && (!run->mesh || run->mesh->world->size == 1))
+        hf_sparse_choose(&config, job->device, run->dtype);
     TRY(model_new(&job->model, &config));
     if (run->train) TRY(model_freeze(job->model, settings->training.freeze, settings->training.freeze_count));
     TRY(resolve_groups(job));

@@ -36,10 +36,9 @@ static Status make_model(int i) {
     config.layers = config.heads = 1;
     config.hidden = config.inner = 3;
     config.vocab = config.positions = 2;
-    config.int8 = true;
-    config.int4 = kinds[i].int4;
-    config.int8_embedding = kinds[i].embedding;
-    config.int8_held = kinds[i].fixed;
+    config.packed_layers = kinds[i].int4 ? PACK_INT4 : PACK_INT8;
+    config.packed_embedding = kinds[i].embedding ? PACK_INT8 : PACK_NONE;
+    config.static_scales = kinds[i].fixed;
     TRY(model_new(&rig.model[i], &config));
     TRY(store_new(&rig.store[i], rig.model[i], rig.device, MEM_PARAMS));
     return store_init_params(rig.store[i], rig.stream, 1);
@@ -75,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
 static Status add_param(QuantizedList *list, const ParamDesc *desc, bool fixed) {
     int64_t cols = desc->dim[desc->ndim - 1], rows = param_count(desc) / cols;
-    int bits = desc->int4 ? 4 : 8;
+    int bits = packing_bits(desc->packing);
     QuantizedParam *param;
     TRY(quantized_list_add(list, desc->name, bits, rows, cols, &param));
     memset(param->w, 0x5b, (size_t)(rows * (bits == 4 ? (cols + 1) / 2 : cols)));
@@ -94,7 +93,7 @@ static Status save_seed(const char *dir, size_t index) {
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
             const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (desc->int8 && !desc->tied) TRY(add_param(&list, desc, kinds[index].fixed));
+            if (desc->packing && !desc->tied) TRY(add_param(&list, desc, kinds[index].fixed));
         }
     SaveOptions options = {.dtype = DT_F32, .quantized = &list};
     return hf_save(dir, rig.store[index], rig.stream, &options);

@@ -36,7 +36,7 @@ static Status describe_qkv(const Block *block, ParamList *list) {
     }
     LayerMatrix own = {.id = Q_W, .name = "attn.q", .out = q, .in = c->hidden, .bias = false};
     LayerMatrix shared = {.id = KV_W, .name = "attn.kv", .stack = 2, .out = kv, .in = c->hidden, .split = 1};
-    if (c->int8) {
+    if (config_quantized(c)) {
         all.out = q + 2 * kv;
         all.split = 0;
         all.bias = false;
