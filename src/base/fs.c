@@ -149,9 +149,7 @@ Status dir_make_temporary(char **ret_dir) {
     TRY(path_join(&dir, where && *where ? where : "/tmp", "weft-XXXXXX"));
     if (!mkdtemp(dir)) return FAILED("%s: cannot create directory: %s", dir, strerror(errno));
     process_remove_at_end(dir);
-    *ret_dir = dir;
-    dir = NULL;
-    return OK;
+    return MOVE(ret_dir, dir);
 }
 
 Status dir_sync(const char *path) {
@@ -241,9 +239,7 @@ static Status follow_links(const char *path, char **ret_path) {
         at = NULL;
         TRY(*to == '/' ? str_dup(to, &at) : path_join(&at, dirname(from), to));
     }
-    *ret_path = at;
-    at = NULL;
-    return OK;
+    return MOVE(ret_path, at);
 }
 
 struct FileWriter {
@@ -269,9 +265,7 @@ Status file_writer_new(FileWriter **ret_writer, const char *path) {
     }
     if (writer->fd < 0) return FAILED("%s: cannot write: %s", path, strerror(errno));
     flock(writer->fd, LOCK_EX | LOCK_NB); /* see path_clear_leftovers */
-    *ret_writer = writer;
-    writer = NULL;
-    return OK;
+    return MOVE(ret_writer, writer);
 }
 
 static Status write_all(FileWriter *writer, const unsigned char *data, size_t size) {

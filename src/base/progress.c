@@ -67,9 +67,7 @@ Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64
     progress->start = clock_wall();
     pthread_mutex_init(&progress->lock, NULL);
     clock_cond_init(&progress->woken);
-    *ret_progress = progress;
-    progress = NULL;
-    return OK;
+    return MOVE(ret_progress, progress);
 }
 
 void progress_unit(Progress *progress, const char *unit) {

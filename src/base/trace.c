@@ -33,9 +33,7 @@ Status trace_new(Trace **ret_trace, size_t capacity) {
     TRY(mem_new(capacity, sizeof *trace->span, &trace->span));
     trace->capacity = capacity;
     trace_start(trace);
-    *ret_trace = trace;
-    trace = NULL;
-    return OK;
+    return MOVE(ret_trace, trace);
 }
 
 void trace_free(Trace *trace) {
@@ -230,9 +228,7 @@ static Status unpack(Unpacked *ret_unpacked, const char *bytes, size_t size, int
     for (size_t i = 0; i < u.head.spans; i++)
         if (!span_is_sound(&u.span[i], u.head.names)) return damaged(which);
     qsort(u.span, u.head.spans, sizeof *u.span, compare_spans);
-    *ret_unpacked = u;
-    u = (Unpacked){0};
-    return OK;
+    return MOVE(ret_unpacked, u);
 }
 
 /* ---- writing ---- */

@@ -66,9 +66,7 @@ Status host_batch_new_targets(HostBatch **ret_batch, int64_t B, int64_t T, int64
     TRY(bump_check(&bump, "a batch"));
     for (int64_t b = 0; b < B; b++) batch->first_rows[b] = (int32_t)(b * T);
     for (int64_t i = 0; i < B * T; i++) batch->rows[i] = (int32_t)i;
-    *ret_batch = batch;
-    batch = NULL;
-    return OK;
+    return MOVE(ret_batch, batch);
 }
 
 void host_batch_free(HostBatch *batch) {

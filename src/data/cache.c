@@ -175,7 +175,5 @@ Status cache_prepare(const PrepareSpec *spec, const char *root, bool reused, Pro
     bool made = !path_has_token_files(dir);
     if (made) TRY(make_dir(spec, dir, reused, log));
     *ret_made = made;
-    *ret_dir = dir;
-    dir = NULL;
-    return OK;
+    return MOVE(ret_dir, dir);
 }

@@ -139,9 +139,7 @@ Status dataset_open(Dataset **ret_data, const DataSpec *spec) {
         TRY(open_examples(data, spec));
     else
         TRY(open_stream(data, spec));
-    *ret_data = data;
-    data = NULL;
-    return OK;
+    return MOVE(ret_data, data);
 }
 
 void dataset_free(Dataset *data) {

@@ -258,7 +258,5 @@ Status fetch_set(const FetchSet *set, const FetchSpec *spec, Fetched *ret_fetche
     CLEANUP(fetched_done) Fetched fetched = {0};
     CLEANUP(job_done) Job job = {.set = set, .spec = spec, .fetched = &fetched, .lock = -1};
     TRY(fetch_all(&job));
-    *ret_fetched = fetched;
-    fetched = (Fetched){0};
-    return OK;
+    return MOVE(ret_fetched, fetched);
 }

@@ -51,9 +51,7 @@ Status http_new(Http **ret_http) {
     http->curl = curl;
     http->handle = curl.easy_init();
     if (!http->handle) return FAILED("out of memory while initializing libcurl");
-    *ret_http = http;
-    http = NULL;
-    return OK;
+    return MOVE(ret_http, http);
 }
 
 void http_free(Http *http) {

@@ -64,9 +64,7 @@ Status input_open(Input **ret_input, const char *path) {
             return FAILED("%s: the decompressor cannot be initialized", path);
         input->started = true;
     }
-    *ret_input = input;
-    input = NULL;
-    return OK;
+    return MOVE(ret_input, input);
 }
 
 Status input_open_memory(Input **ret_input, const char *name, const void *data, size_t size) {
@@ -76,9 +74,7 @@ Status input_open_memory(Input **ret_input, const char *name, const void *data, 
     TRY(str_dup(name, &input->name));
     input->memory = data;
     input->memory_size = size;
-    *ret_input = input;
-    input = NULL;
-    return OK;
+    return MOVE(ret_input, input);
 }
 
 void input_free(Input *input) {

@@ -112,9 +112,7 @@ Status label_fields_split(LabelSet *ret_fields, const char *field) {
         at += size;
         if (!*at) break;
     }
-    *ret_fields = fields;
-    fields = (LabelSet){0};
-    return OK;
+    return MOVE(ret_fields, fields);
 }
 
 static void scan_done(LabelScan *scan) {

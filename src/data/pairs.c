@@ -73,9 +73,7 @@ Status pair_set_build(PairSet *set, const TokenStream *stream, int64_t begin, in
         TRY(token_stream_sentences(stream, at, last, &s.start, &s.capacity, &s.count));
         TRY(cover_document(&found, &s, at, last, P));
     }
-    *set = found;
-    found = (PairSet){0};
-    return OK;
+    return MOVE(set, found);
 }
 
 /* ---- drawing pairs ---- */

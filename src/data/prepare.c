@@ -412,7 +412,5 @@ Status prepare_dir(const PrepareSpec *spec, const char *dir, bool replace, Prepa
     if (spec->tokenizer_files) TRY(copy_tokenizer(spec, staging.path));
     TRY(prepare_check(staging.target, replace));
     TRY(staging_commit(&staging, replace && path_has_token_files(staging.target)));
-    *ret_result = result;
-    result = (PrepareResult){0};
-    return OK;
+    return MOVE(ret_result, result);
 }

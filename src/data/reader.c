@@ -70,9 +70,7 @@ Status reader_new(Reader **ret_reader, const ReaderSpec *spec) {
     reader->spec = *spec;
     if (!reader->spec.block) reader->spec.block = READER_BLOCK;
     TRY(reader_measure(spec->paths, spec->path_count, &reader->total));
-    *ret_reader = reader;
-    reader = NULL;
-    return OK;
+    return MOVE(ret_reader, reader);
 }
 
 void reader_free(Reader *reader) {

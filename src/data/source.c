@@ -116,9 +116,7 @@ Status source_init(Source *ret_source, const char *path, size_t gz_limit) {
         source.inode = st.st_ino;
     }
     if (source.size == 0) return FAILED("%s is empty; expected data", path);
-    *ret_source = source;
-    source = (Source){0};
-    return OK;
+    return MOVE(ret_source, source);
 }
 
 Status source_init_owned(Source *ret_source, const char *path, size_t limit) {
@@ -133,9 +131,7 @@ Status source_init_owned(Source *ret_source, const char *path, size_t limit) {
     }
     if (source.size == 0) return FAILED("%s is empty; expected data", path);
     TRY(signature_check_text(path, source.data, source.size, false));
-    *ret_source = source;
-    source = (Source){0};
-    return OK;
+    return MOVE(ret_source, source);
 }
 
 Status source_init_memory(Source *ret_source, const char *name, const void *data, size_t size) {

@@ -15,9 +15,7 @@ Status squad_scores_init(SquadScores *scores, const SquadFeatures *features, int
     TRY(mem_new(2 * features->features * (size_t)n_best, sizeof *made.top, &made.top));
     TRY(mem_new(2 * features->features, sizeof *made.count, &made.count));
     TRY(mem_new(2 * features->features, sizeof *made.none, &made.none));
-    *scores = made;
-    made = (SquadScores){0};
-    return OK;
+    return MOVE(scores, made);
 }
 
 void squad_scores_done(SquadScores *scores) {

@@ -343,7 +343,5 @@ Status squad_counts_text(const SquadCounts *counts, char **ret_text) {
         TRY(str_format(&text, "%s%s%lld %s", before ? before : "", before ? "; " : "",
                        (long long)row[i].count, row[i].count == 1 ? row[i].one : row[i].many));
     }
-    *ret_text = text;
-    text = NULL;
-    return OK;
+    return MOVE(ret_text, text);
 }

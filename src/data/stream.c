@@ -68,9 +68,7 @@ Status token_stream_init(TokenStream *ret_stream, const char *const *paths, int 
             TRY(add_source(&stream, &source));
         }
     }
-    *ret_stream = stream;
-    stream = (TokenStream){0};
-    return OK;
+    return MOVE(ret_stream, stream);
 }
 
 static Status check_tokenizer(const TokenStream *stream, const TokenFile *token_file,
@@ -114,9 +112,7 @@ Status token_stream_init_files(TokenStream *ret_stream, const char *const *paths
         token_file = NULL;
     }
     TRY(verify_small(&stream));
-    *ret_stream = stream;
-    stream = (TokenStream){0};
-    return OK;
+    return MOVE(ret_stream, stream);
 }
 
 void token_stream_done(TokenStream *stream) {

@@ -87,9 +87,7 @@ Status token_file_open(TokenFile **ret_token_file, const char *path) {
         return FAILED("%s: the checksum table is damaged; prepare the data again", path);
     TRY(mem_new((size_t)token_file->layout.blocks, sizeof *token_file->verified, &token_file->verified));
     source_advise_random(&token_file->source);
-    *ret_token_file = token_file;
-    token_file = NULL;
-    return OK;
+    return MOVE(ret_token_file, token_file);
 }
 
 void token_file_free(TokenFile *token_file) {

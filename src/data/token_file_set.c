@@ -63,9 +63,7 @@ Status token_file_set_new(TokenFileSet **ret_set, const char *dir, const char *n
     set->id = *id;
     set->size = size;
     set->marked = marked;
-    *ret_set = set;
-    set = NULL;
-    return OK;
+    return MOVE(ret_set, set);
 }
 
 void token_file_set_free(TokenFileSet *set) {

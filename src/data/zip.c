@@ -127,9 +127,7 @@ Status zip_open(Zip **ret_zip, const char *path) {
     TRY(str_dup(path, &zip->path));
     TRY(file_map_init(&zip->map, path));
     TRY(read_directory(zip));
-    *ret_zip = zip;
-    zip = NULL;
-    return OK;
+    return MOVE(ret_zip, zip);
 }
 
 Status zip_find(const Zip *zip, const char *name, size_t *ret_member) {

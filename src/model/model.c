@@ -136,9 +136,7 @@ Status model_new(Model **ret_model, const ModelConfig *config) {
         block->trained = true;
     }
     TRY(make_units(model));
-    *ret_model = model;
-    model = NULL;
-    return OK;
+    return MOVE(ret_model, model);
 }
 
 void model_free(Model *model) {
@@ -426,9 +424,7 @@ Status store_new_borrowed(Store **ret_store, const Model *model, UnitSpec spec, 
     TRY(mem_new(units, sizeof *store->count, &store->count));
     TRY(mem_new((size_t)model->count, sizeof *store->view, &store->view));
     for (int i = 0; i < model->units; i++) TRY(unit_init(&store->unit[i], &model->unit[i], spec));
-    *ret_store = store;
-    store = NULL;
-    return OK;
+    return MOVE(ret_store, store);
 }
 
 static bool block_is_whole(const Store *store, const Block *block) {
@@ -459,9 +455,7 @@ Status store_new(Store **ret_store, const Model *model, Device *device, MemTag t
         TRY(dev_alloc(device, tag, (size_t)store->unit[i].numel * sizeof(float), &store->flat[i]));
     }
     TRY(store_bind(store));
-    *ret_store = store;
-    store = NULL;
-    return OK;
+    return MOVE(ret_store, store);
 }
 
 void store_free(Store *store) {

@@ -47,9 +47,7 @@ static Status read_added_tokens_json(const json_t *config, const char *path, jso
                 added, key, json_pack("{s:s, s:b}", "content", text, "special", is_special(config, text))))
             return FAILED("%s: out of memory", path);
     }
-    *ret_added = added;
-    added = NULL;
-    return OK;
+    return MOVE(ret_added, added);
 }
 
 Status added_from_files(const char *vocab_path, const json_t *config, const char *config_path,

@@ -71,9 +71,7 @@ Status bpe_new(Bpe **ret_bpe, size_t merges) {
     TRY(mem_new(bpe->pair_mask + 1, sizeof *bpe->pair_keys, &bpe->pair_keys));
     TRY(mem_new(bpe->pair_mask + 1, sizeof *bpe->pair_ranks, &bpe->pair_ranks));
     memset(bpe->pair_keys, 0xFF, (bpe->pair_mask + 1) * sizeof *bpe->pair_keys);
-    *ret_bpe = bpe;
-    bpe = NULL;
-    return OK;
+    return MOVE(ret_bpe, bpe);
 }
 
 /* The table has room: bpe_new sized it for all merges. */
@@ -249,9 +247,7 @@ Status tokenizer_new_bpe(Tokenizer **ret_tokenizer, Vocab *vocab, const BpeMerge
     }
     TRY(bpe_finish(tokenizer, from));
     TRY(bpe_set_byte_level(tokenizer, from));
-    *ret_tokenizer = tokenizer;
-    tokenizer = NULL;
-    return OK;
+    return MOVE(ret_tokenizer, tokenizer);
 }
 
 /* ---- TokenizerOps ---- */

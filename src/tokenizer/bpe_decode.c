@@ -146,9 +146,7 @@ Status bpe_decoder_new(BpeDecoder **ret_decoder, const json_t *json, const char 
     TRY(mem_new(1, sizeof *decoder, &decoder));
     decoder->spaces = !json || json_is_null(json);
     if (!decoder->spaces) TRY(read_any(decoder, json, 0, from));
-    *ret_decoder = decoder;
-    decoder = NULL;
-    return OK;
+    return MOVE(ret_decoder, decoder);
 }
 
 /* ---- single tokens ---- */

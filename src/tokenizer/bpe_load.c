@@ -74,9 +74,7 @@ static Status list_added(const json_t *added, const char *from, json_t **ret_lis
         if (json_object_set_new(token, "id", json_integer(id)) || json_array_append_new(list, token))
             return FAILED("%s: out of memory", from);
     }
-    *ret_list = list;
-    list = NULL;
-    return OK;
+    return MOVE(ret_list, list);
 }
 
 static Status add_end(Tokenizer *tokenizer, const char *from) {
@@ -181,9 +179,7 @@ Status bpe_from_text(Tokenizer **ret_tokenizer, const json_t *vocab, const char 
     TRY(add_end(tokenizer, vocab_path));
     TRY(bpe_finish(tokenizer, vocab_path));
     TRY(set_post_processor(tokenizer, config, config_path));
-    *ret_tokenizer = tokenizer;
-    tokenizer = NULL;
-    return OK;
+    return MOVE(ret_tokenizer, tokenizer);
 }
 
 Status tokenizer_load_bpe_files(Tokenizer **ret_tokenizer, const char *vocab_path, const char *merges_path) {
@@ -290,7 +286,5 @@ Status tokenizer_load_bpe_json(Tokenizer **ret_tokenizer, const json_t *json, co
     TRY(bpe_finish(tokenizer, from));
     TRY(post_processor_read(tokenizer, json, from));
     if (tokenizer->roles.end < 0) TRY(bpe_find_end(tokenizer, from));
-    *ret_tokenizer = tokenizer;
-    tokenizer = NULL;
-    return OK;
+    return MOVE(ret_tokenizer, tokenizer);
 }

@@ -97,9 +97,7 @@ Status bpe_pipeline_new(BpePipeline **ret_pipeline, const json_t *json, const ch
     TRY(json_get_bool(model, from, "byte_fallback", &pipeline->byte_fallback));
     TRY(keep_json(pipeline, json, from));
     TRY(hash_json(pipeline));
-    *ret_pipeline = pipeline;
-    pipeline = NULL;
-    return OK;
+    return MOVE(ret_pipeline, pipeline);
 }
 
 /* ---- derived tables ---- */

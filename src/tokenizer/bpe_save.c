@@ -21,9 +21,7 @@ static Status vocab_json(const Vocab *vocab, bool model, json_t **ret_json) {
         if (json_object_set_new(json, key, json_integer(id)) != 0)
             return FAILED("token %d cannot be written as JSON: it is not valid UTF-8", id);
     }
-    *ret_json = json;
-    json = NULL;
-    return OK;
+    return MOVE(ret_json, json);
 }
 
 static json_t *merge_pair(const Tokenizer *tokenizer, size_t rank) {
@@ -45,9 +43,7 @@ static Status merges_json(const Tokenizer *tokenizer, json_t **ret_json) {
         if (json_array_append_new(json, merge) != 0)
             return FAILED("merge %zu cannot be written as JSON: it is not valid UTF-8", i + 1);
     }
-    *ret_json = json;
-    json = NULL;
-    return OK;
+    return MOVE(ret_json, json);
 }
 
 static Status write_tokenizer_json(const Tokenizer *tokenizer, const json_t *vocab, const char *path) {

@@ -48,7 +48,5 @@ Status tokenizer_new_bytes(Tokenizer **ret_tokenizer, bool bert) {
     tokenizer->roles = (SpecialTokens){-1, -1, -1, -1, -1, BYTE_END};
     if (bert) tokenizer->roles = (SpecialTokens){BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK, BYTE_UNK, BYTE_END};
     TRY(post_processor_set_bert(tokenizer, from));
-    *ret_tokenizer = tokenizer;
-    tokenizer = NULL;
-    return OK;
+    return MOVE(ret_tokenizer, tokenizer);
 }

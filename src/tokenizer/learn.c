@@ -120,9 +120,7 @@ Status learner_new(Learner **ret_learner, const LearnSpec *spec) {
     TRY(check_spec(&learner->spec));
     TRY(copy_special(learner));
     TRY(make_slots(learner));
-    *ret_learner = learner;
-    learner = NULL;
-    return OK;
+    return MOVE(ret_learner, learner);
 }
 
 void learner_free(Learner *learner) {

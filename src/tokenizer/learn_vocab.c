@@ -83,9 +83,7 @@ static Status make_vocab(const Builder *builder, Vocab *ret_vocab) {
     TRY(vocab_init(&vocab, (int64_t)tokens->count, from));
     for (size_t i = 0; i < tokens->count; i++)
         TRY(vocab_put(&vocab, (int64_t)i, word_bytes(tokens, i), tokens->words[i].size, from));
-    *ret_vocab = vocab;
-    vocab = (Vocab){0};
-    return OK;
+    return MOVE(ret_vocab, vocab);
 }
 
 /* Special tokens come first, so special token i has id i. */

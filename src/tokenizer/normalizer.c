@@ -164,9 +164,7 @@ Status normalizer_new(Normalizer **ret_normalizer, const json_t *json, const cha
     TRY(read_any(normalizer, json, 0, from));
     *ret_normalizer = NULL;
     if (normalizer->count == 0) return OK;
-    *ret_normalizer = normalizer;
-    normalizer = NULL;
-    return OK;
+    return MOVE(ret_normalizer, normalizer);
 }
 
 /* ---- steps ---- */

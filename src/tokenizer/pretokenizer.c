@@ -203,9 +203,7 @@ Status pretokenizer_new(Pretokenizer **ret_pre, const json_t *json, const char *
     TRY(read_any(pre, json, 0, from));
     for (size_t i = 1; i < pre->count; i++)
         pre->traces |= pre->steps[i].kind == STEP_METASPACE && pre->steps[i].scheme == PREPEND_FIRST;
-    *ret_pre = pre;
-    pre = NULL;
-    return OK;
+    return MOVE(ret_pre, pre);
 }
 
 bool pretokenizer_is_byte_level(const Pretokenizer *pre) {

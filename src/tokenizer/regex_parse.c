@@ -354,9 +354,7 @@ Status regex_new(Regex **ret_regex, const char *pattern, size_t size, const char
         TRY(regex_translate(pattern, size, from, &translated));
         TRY(regex_pcre_new(&regex->pcre, translated, pattern, from));
     }
-    *ret_regex = regex;
-    regex = NULL;
-    return OK;
+    return MOVE(ret_regex, regex);
 }
 
 Status regex_new_replacing(Regex **ret_regex, const char *pattern, size_t size, const char *from) {
@@ -366,7 +364,5 @@ Status regex_new_replacing(Regex **ret_regex, const char *pattern, size_t size, 
         return FAILED(
             "%s: the pattern '%.200s' of a Replace can match the empty string, which is not supported", from,
             pattern);
-    *ret_regex = regex;
-    regex = NULL;
-    return OK;
+    return MOVE(ret_regex, regex);
 }

@@ -50,9 +50,7 @@ Status regex_pcre_new(Pcre **ret_pcre, const char *translated, const char *patte
         return FAILED("%s: the pattern '%.200s' is not supported: PCRE2 says: %s", from, pattern, message);
     }
     (void)pcre2_jit_compile(pcre->code, PCRE2_JIT_COMPLETE); /* without it, matching is only slower */
-    *ret_pcre = pcre;
-    pcre = NULL;
-    return OK;
+    return MOVE(ret_pcre, pcre);
 }
 
 bool regex_pcre_can_be_empty(const Pcre *pcre) {

@@ -171,9 +171,7 @@ static Status find_file(const char *dir, char **ret_path) {
         CLEANUP(mem_freep) char *path = NULL;
         TRY(path_join(&path, dir, marker_files[i]));
         if (!path_exists(path)) continue;
-        *ret_path = path;
-        path = NULL;
-        return OK;
+        return MOVE(ret_path, path);
     }
     return OK;
 }
@@ -286,9 +284,7 @@ Status encoder_new(Encoder **ret_encoder, const Tokenizer *tokenizer, const Enco
     encoder->tokenizer = tokenizer;
     if (options) encoder->options = *options;
     if (tokenizer->ops->encoder_init) TRY(tokenizer->ops->encoder_init(encoder));
-    *ret_encoder = encoder;
-    encoder = NULL;
-    return OK;
+    return MOVE(ret_encoder, encoder);
 }
 
 void encoder_free(Encoder *encoder) {

@@ -31,9 +31,7 @@ static Status read_all_added(const json_t *list, const char *from, AddedEntry **
     CLEANUP(mem_freep) AddedEntry *entries = NULL;
     TRY(mem_new(json_array_size(list) + 1, sizeof *entries, &entries));
     for (size_t i = 0; i < json_array_size(list); i++) TRY(read_added(list, i, from, &entries[i]));
-    *ret_entries = entries;
-    entries = NULL;
-    return OK;
+    return MOVE(ret_entries, entries);
 }
 
 /* Fills the vocabulary from the object, then with added tokens that are not in it. */
@@ -89,9 +87,7 @@ Status added_to_json(const Tokenizer *tokenizer, json_t **ret_list) {
         if (!entry || json_array_append_new(list, entry) != 0)
             return FAILED("added token %d cannot be written as JSON", token->id);
     }
-    *ret_list = list;
-    list = NULL;
-    return OK;
+    return MOVE(ret_list, list);
 }
 
 /* ---- components ---- */

@@ -40,7 +40,5 @@ Status tokenizer_load_wordpiece_json(Tokenizer **ret_tokenizer, const json_t *js
     const char *const roles[WORDPIECE_ROLES] = {NULL};
     TRY(wordpiece_finish(tokenizer, &spec, roles, from));
     TRY(post_processor_read(tokenizer, json, from));
-    *ret_tokenizer = tokenizer;
-    tokenizer = NULL;
-    return OK;
+    return MOVE(ret_tokenizer, tokenizer);
 }

@@ -258,9 +258,7 @@ Status tokenizer_load_wordpiece_file(Tokenizer **ret_tokenizer, const char *voca
                           .is_piece = is_piece};
     TRY(wordpiece_finish(tokenizer, &spec, config.roles, vocab_path));
     TRY(post_processor_set_bert(tokenizer, vocab_path));
-    *ret_tokenizer = tokenizer;
-    tokenizer = NULL;
-    return OK;
+    return MOVE(ret_tokenizer, tokenizer);
 }
 
 Status tokenizer_new_wordpiece(Tokenizer **ret_tokenizer, Vocab *vocab, bool cased, const int32_t *special,
@@ -280,7 +278,5 @@ Status tokenizer_new_wordpiece(Tokenizer **ret_tokenizer, Vocab *vocab, bool cas
                           .unk = WORDPIECE_UNK};
     TRY(wordpiece_finish(tokenizer, &spec, role_names, from));
     TRY(post_processor_set_bert(tokenizer, from));
-    *ret_tokenizer = tokenizer;
-    tokenizer = NULL;
-    return OK;
+    return MOVE(ret_tokenizer, tokenizer);
 }

@@ -31,9 +31,7 @@ static Status vocab_json(const Tokenizer *tokenizer, json_t **ret_json) {
         if (model->is_piece[id] && json_object_set_new(json, text, json_integer(id)) != 0)
             return FAILED("token %d of the vocabulary cannot be written as JSON", id);
     }
-    *ret_json = json;
-    json = NULL;
-    return OK;
+    return MOVE(ret_json, json);
 }
 
 static Status save_json(const Tokenizer *tokenizer, const char *dir) {

@@ -85,9 +85,7 @@ Status trie_new(Trie **ret_trie, TrieEntry *entries, size_t count) {
     CLEANUP(trie_freep) Trie *trie = NULL;
     TRY(mem_new(1, sizeof *trie, &trie));
     TRY(build(trie, entries, count));
-    *ret_trie = trie;
-    trie = NULL;
-    return OK;
+    return MOVE(ret_trie, trie);
 }
 
 void trie_free(Trie *trie) {

@@ -33,9 +33,7 @@ Status words_new(Words **ret_words, const json_t *model, const char *from) {
         TRY(json_get_int(model, from, "max_input_chars_per_word", 0, INT32_MAX, &words->max_chars));
     }
     TRY(str_dup(prefix, &words->prefix));
-    *ret_words = words;
-    words = NULL;
-    return OK;
+    return MOVE(ret_words, words);
 }
 
 Status words_finish(Words *words, const Vocab *vocab, const char *unk, const char *from) {
@@ -137,7 +135,5 @@ Status tokenizer_load_words_json(Tokenizer **ret_tokenizer, const json_t *json, 
     tokenizer->roles.unk = words_unk(bpe->pipeline->words);
     TRY(post_processor_read(tokenizer, json, from));
     if (tokenizer->roles.end < 0) TRY(bpe_find_end(tokenizer, from));
-    *ret_tokenizer = tokenizer;
-    tokenizer = NULL;
-    return OK;
+    return MOVE(ret_tokenizer, tokenizer);
 }
