@@ -256,11 +256,9 @@ double model_block_flops(const Model *model, int at, int64_t T) {
 
 /* Packed weights of a parameter's owner; NULL if it is not packed. */
 static Tensor *find_packed(const Model *model, const char *name) {
-    for (int i = 0; i < model->count; i++)
-        for (size_t j = 0; j < model->block[i].params.count; j++) {
-            const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (desc->packing && !desc->tied && !strcmp(desc->name, name)) return &model->block[i].packed[j];
-        }
+    for (ModelParam param = {0}; model_param_next(model, &param);)
+        if (param.desc->packing && !strcmp(param.desc->name, name))
+            return &param.block->packed[param.next - 1];
     return NULL;
 }
 
@@ -297,24 +295,21 @@ static Status move_packed(const Model *model, const Exec *exec, Tensor packed) {
  * for every token, and huge pages avoid TLB misses. */
 static Status place_packed(Model *model, const Exec *exec) {
     size_t total = 0, at = 0, bytes;
-    for (int i = 0; i < model->count; i++)
-        for (size_t j = 0; j < model->block[i].params.count; j++) {
-            const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (!desc->packing || desc->tied) continue;
-            TRY(packed_size(exec, desc, &bytes));
-            total += bytes;
-        }
+    for (ModelParam param = {0}; model_param_next(model, &param);) {
+        if (!param.desc->packing) continue;
+        TRY(packed_size(exec, param.desc, &bytes));
+        total += bytes;
+    }
     TRY(alloc_packed(model, exec->stream->device, total));
-    for (int i = 0; i < model->count; i++)
-        for (size_t j = 0; j < model->block[i].params.count; j++) {
-            const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (!desc->packing || desc->tied) continue;
-            TRY(packed_size(exec, desc, &bytes));
-            model->block[i].packed[j] =
-                tensor_2d((char *)model->quantized.data + at, desc->packing == PACK_INT4 ? DT_Q4 : DT_Q8,
-                          packed_rows(desc), desc->dim[desc->ndim - 1]);
-            at += bytes;
-        }
+    for (ModelParam param = {0}; model_param_next(model, &param); at += bytes) {
+        const ParamDesc *desc = param.desc;
+        bytes = 0;
+        if (!desc->packing) continue;
+        TRY(packed_size(exec, desc, &bytes));
+        param.block->packed[param.next - 1] =
+            tensor_2d((char *)model->quantized.data + at, desc->packing == PACK_INT4 ? DT_Q4 : DT_Q8,
+                      packed_rows(desc), desc->dim[desc->ndim - 1]);
+    }
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
             const ParamDesc *desc = &model->block[i].params.desc[j];
