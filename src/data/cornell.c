@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "data/source.h"
+#include "tokenizer/unicode.h"
 
 static const char separator[] = " +++$+++ ";
 enum { SEPARATOR = sizeof separator - 1, FIELDS = 5 };
@@ -44,17 +45,6 @@ bool cornell_is_named(const char *path) {
 
 /* ---- text ---- */
 
-static bool is_utf8(const unsigned char *text, size_t size) {
-    for (size_t i = 0; i < size;) {
-        size_t more = text[i] < 0x80 ? 0 : text[i] >= 0xF0 ? 3 : text[i] >= 0xE0 ? 2 : 1;
-        if (more && (text[i] < 0xC2 || text[i] > 0xF4 || more >= size - i)) return false;
-        for (size_t k = 1; k <= more; k++)
-            if ((text[i + k] & 0xC0) != 0x80) return false;
-        i += more + 1;
-    }
-    return true;
-}
-
 /* Windows-1252 characters 0x80 to 0x9F; 0: undefined. */
 static const uint16_t windows[32] = {0x20AC, 0,      0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021,
                                      0x02C6, 0x2030, 0x0160, 0x2039, 0x0152, 0,      0x017D, 0,
@@ -64,20 +54,15 @@ static const uint16_t windows[32] = {0x20AC, 0,      0x201A, 0x0192, 0x201E, 0x2
 /* Appends a text to the pool, which must have space for it. */
 static void put_text(Corpus *corpus, const unsigned char *text, size_t size) {
     char *to = corpus->pool + corpus->used;
-    bool utf8 = is_utf8(text, size);
+    size_t first;
+    bool utf8 = !text_invalid_utf8((const char *)text, size, &first);
     for (size_t i = 0; i < size; i++) {
         uint32_t c = text[i];
         if (!utf8 && c >= 0x80 && c < 0xA0 && windows[c - 0x80]) c = windows[c - 0x80];
-        if (utf8 || c < 0x80) {
+        if (utf8)
             *to++ = (char)text[i];
-        } else if (c < 0x800) {
-            *to++ = (char)(0xC0 | c >> 6);
-            *to++ = (char)(0x80 | (c & 0x3F));
-        } else {
-            *to++ = (char)(0xE0 | c >> 12);
-            *to++ = (char)(0x80 | (c >> 6 & 0x3F));
-            *to++ = (char)(0x80 | (c & 0x3F));
-        }
+        else
+            to += utf8_put(c, to);
     }
     corpus->used = (size_t)(to - corpus->pool);
 }

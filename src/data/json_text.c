@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "tokenizer/unicode.h"
 
 typedef struct Parser {
     const char *begin, *at, *end;
@@ -74,17 +75,6 @@ static int32_t unicode_escape(const char *at, const char *end, size_t *ret_size)
     return 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
 }
 
-/* Length of the UTF-8 character at `at`, which is not ASCII; 0: invalid. */
-static size_t utf8_size(const unsigned char *at, size_t left) {
-    size_t size = at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
-    if (size == 0 || size > left) return 0;
-    for (size_t i = 1; i < size; i++)
-        if ((at[i] & 0xc0) != 0x80) return 0;
-    bool overlong = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xf0 && at[1] < 0x90);
-    bool outside = (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf4 && at[1] > 0x8f);
-    return overlong || outside ? 0 : size;
-}
-
 /* Whether all of the next eight bytes are ASCII other than quotes, backslashes and control characters. */
 static bool plain_eight(const char *at) {
     uint64_t word, ones = 0x0101010101010101u, high = ones << 7;
@@ -117,8 +107,9 @@ static bool skip_string(Parser *p, Span *ret_span) {
         unsigned char c = (unsigned char)*p->at;
         if (c == '"') break;
         if (c < 0x20) return fail(p, "no control character in a string");
-        size_t size = c < 0x80 ? 1 : utf8_size((const unsigned char *)p->at, (size_t)(p->end - p->at));
-        if (size == 0) return fail(p, "UTF-8");
+        uint32_t code = c;
+        size_t size = c < 0x80 ? 1 : utf8_next(p->at, (size_t)(p->end - p->at), &code);
+        if (code == UTF8_INVALID) return fail(p, "UTF-8");
         if (c != '\\')
             p->at += size;
         else if (!skip_escape(p, &span))
@@ -127,18 +118,6 @@ static bool skip_string(Parser *p, Span *ret_span) {
     span.end = p->at++;
     *ret_span = span;
     return true;
-}
-
-static char *put_code(char *out, int32_t code) {
-    if (code < 0x80) {
-        *out++ = (char)code;
-        return out;
-    }
-    int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-    static const int lead[] = {0, 0xc0, 0xe0, 0xf0};
-    *out++ = (char)(lead[more] | code >> 6 * more);
-    while (more-- > 0) *out++ = (char)(0x80 | (code >> 6 * more & 0x3f));
-    return out;
 }
 
 /* Decodes a validated string; the result is never longer than the input. */
@@ -153,7 +132,7 @@ static size_t unescape(const Span *span, char *to) {
         size_t size = 1;
         const char *known = strchr("b\bf\fn\nr\rt\t", slash[1]);
         if (slash[1] == 'u')
-            out = put_code(out, unicode_escape(slash + 1, span->end, &size));
+            out += utf8_put((uint32_t)unicode_escape(slash + 1, span->end, &size), out);
         else
             *out++ = known ? known[1] : slash[1];
         at = slash + 1 + size;

@@ -11,7 +11,7 @@
 
 #include "base/memory.h"
 #include "data/squad.h"
-#include "tokenizer/chars.h"
+#include "tokenizer/unicode.h"
 
 enum { CAPITAL_I_DOT = 0x130, DOT_ABOVE = 0x307, CAPITAL_SIGMA = 0x3A3, SIGMA = 0x3C3, FINAL_SIGMA = 0x3C2 };
 
@@ -22,17 +22,8 @@ void normal_answer_done(NormalAnswer *answer) {
 }
 
 static size_t decode(const char *text, size_t size, uint32_t *chars) {
-    static const unsigned char lead[5] = {0, 0x7F, 0x1F, 0x0F, 0x07};
-    const unsigned char *bytes = (const unsigned char *)text;
     size_t count = 0;
-    for (size_t at = 0; at < size;) {
-        size_t length = bytes[at] < 0xC0 ? 1 : bytes[at] < 0xE0 ? 2 : bytes[at] < 0xF0 ? 3 : 4;
-        if (length > size - at) length = 1;
-        uint32_t c = bytes[at] & lead[length];
-        for (size_t i = 1; i < length; i++) c = c << 6 | (bytes[at + i] & 0x3F);
-        chars[count++] = c;
-        at += length;
-    }
+    for (size_t at = 0; at < size;) at += utf8_next(text + at, size - at, &chars[count++]);
     return count;
 }
 

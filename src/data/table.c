@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "data/reader.h"
+#include "tokenizer/tokenizer.h"
 
 typedef struct Table {
     const Source *source;
@@ -29,30 +30,11 @@ bool path_is_table(const char *path) {
     return path_has_suffix(path, ".csv") || path_has_suffix(path, ".tsv") || reader_is_json(path);
 }
 
-/* ---- UTF-8 ---- */
-
-/* Length of the UTF-8 character at c; 0: invalid. */
-static size_t char_length(const unsigned char *c, size_t left) {
-    if (c[0] < 0x80) return 1;
-    size_t length = c[0] >= 0xF0 ? 4 : c[0] >= 0xE0 ? 3 : 2;
-    if (c[0] < 0xC2 || c[0] > 0xF4 || left < length) return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((c[i] & 0xC0) != 0x80) return 0;
-    bool overlong = (c[0] == 0xE0 && c[1] < 0xA0) || (c[0] == 0xF0 && c[1] < 0x90);
-    bool outside = (c[0] == 0xED && c[1] > 0x9F) || (c[0] == 0xF4 && c[1] > 0x8F);
-    return overlong || outside ? 0 : length;
-}
-
 static Status check_utf8(const Table *table, int64_t line, const TableField *field) {
-    const unsigned char *text = (const unsigned char *)field->text;
-    for (size_t at = 0; at < field->size;) {
-        size_t length = char_length(text + at, field->size - at);
-        if (length == 0)
-            return FAILED("%s: line %lld: byte 0x%02x is not valid UTF-8", table->source->name,
-                          (long long)line, text[at]);
-        at += length;
-    }
-    return OK;
+    size_t first;
+    if (!text_invalid_utf8(field->text, field->size, &first)) return OK;
+    return FAILED("%s: line %lld: byte 0x%02x is not valid UTF-8", table->source->name, (long long)line,
+                  (unsigned char)field->text[first]);
 }
 
 /* ---- .csv and .tsv ---- */

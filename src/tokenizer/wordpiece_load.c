@@ -83,15 +83,6 @@ static Status read_sibling_config(const char *vocab_path, json_t **ret_json, cha
 
 /* ---- vocab.txt ---- */
 
-static bool is_utf8(const char *text, size_t size) {
-    for (size_t at = 0; at < size;) {
-        uint32_t c;
-        at += utf8_next(text + at, size - at, &c);
-        if (c == UTF8_INVALID) return false;
-    }
-    return true;
-}
-
 static Status put_line(Vocab *vocab, int64_t number, const char *line, size_t size, const char *path) {
     const long long shown = (long long)number + 1;
     if (size == 0) return FAILED("%s: line %lld is empty; expected a token", path, shown);
@@ -99,7 +90,8 @@ static Status put_line(Vocab *vocab, int64_t number, const char *line, size_t si
         return FAILED("%s: line %lld contains a NUL byte; expected a token", path, shown);
     if (memchr(line, '\r', size))
         return FAILED("%s: line %lld contains a carriage return; expected a token", path, shown);
-    if (!is_utf8(line, size)) return FAILED("%s: line %lld is not valid UTF-8", path, shown);
+    size_t first;
+    if (text_invalid_utf8(line, size, &first)) return FAILED("%s: line %lld is not valid UTF-8", path, shown);
     int32_t other = vocab_find(vocab, line, size);
     if (other >= 0)
         return FAILED("%s: line %lld: duplicate token '%.*s', first on line %lld", path, shown,
