@@ -10,9 +10,9 @@
 #include "cli/command.h"
 #include "cli/show.h"
 #include "cli/stop.h"
-#include "data/dialogue.h"
+#include "data/cornell.h"
 #include "data/prepare.h"
-#include "data/squad_prepare.h"
+#include "data/squad_features.h"
 
 typedef struct PrepareArgs {
     const char *tokenizer, *out, *format, *field, *documents;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/data.h"
 
 typedef struct CornellCounts {
     int64_t conversations, lines;
@@ -24,5 +25,16 @@ bool cornell_is_named(const char *path);
  * first line of a file shows which kind it is; there must be at least one of each. */
 MUST_USE Status cornell_read(const char *const *paths, int count, CornellPair func, void *context,
                              CornellCounts *ret_counts);
+
+typedef struct DialogueCounts {
+    int64_t pairs;
+    int64_t empty; /* rows skipped because a text is empty */
+    CornellCounts cornell;
+} DialogueCounts;
+
+/* Converts files of the format cornell or pairs to JSON lines {"q": ..., "a": ...}, which weft train reads as
+ * the format pairs, in the file `out`, which appears complete or not at all. */
+MUST_USE Status dialogue_write(const char *const *paths, int count, DataFormat format, const char *out,
+                               DialogueCounts *ret_counts);
 
 #endif

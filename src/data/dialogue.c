@@ -1,4 +1,4 @@
-#include "data/dialogue.h"
+#include "data/cornell.h"
 
 #include "base/json.h"
 #include "base/memory.h"

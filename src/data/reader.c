@@ -13,7 +13,6 @@
 #include "base/memory.h"
 #include "data/corpus.h"
 #include "data/input.h"
-#include "data/titles.h"
 
 struct Reader {
     ReaderSpec spec;

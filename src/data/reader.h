@@ -99,4 +99,24 @@ typedef Status (*PieceFunc)(void *context, const TextPiece *piece);
  * line and what was expected. */
 MUST_USE Status reader_split(const ReaderSpec *spec, const TextBlock *block, PieceFunc func, void *context);
 
+typedef struct WordCounts {
+    int64_t words, lines; /* the last line of a document counts even without a newline */
+    int64_t bytes;        /* bytes of text */
+} WordCounts;
+
+/* Counts words as word-level perplexity needs them: runs of characters between white space, plus one per
+ * line end, which WikiText's authors count as the word <eos>. */
+MUST_USE Status corpus_count_words(const ReaderSpec *spec, WordCounts *ret_counts);
+
+/* ---- titles (titles.c) ---- */
+
+/* Finds WikiText articles: each begins with its title, a line " = Title = " between two blank lines. Section
+ * headings, " = = Section = = ", and similar lines in tables are not titles. */
+
+/* Whether the line that begins at `at` > 0 is a title. The first line of the text is complete only if
+ * `starts`. A title is recognized only once the line after it is available. */
+bool title_at(const char *text, size_t size, size_t at, bool starts);
+/* Whether the text is empty or all white space. */
+bool text_is_blank(const char *text, size_t size);
+
 #endif

@@ -9,7 +9,6 @@
 #include "data/data.h"
 #include "data/json_text.h"
 #include "data/reader.h"
-#include "data/titles.h"
 
 typedef struct Split {
     const ReaderSpec *spec;

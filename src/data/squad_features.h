@@ -94,4 +94,10 @@ bool squad_is_max_context(const SquadFeatures *features, const SquadFeature *fea
 /* A one-line warning, to be freed by the caller; NULL: nothing to report. */
 MUST_USE Status squad_counts_text(const SquadCounts *counts, char **ret_text);
 
+/* Writes questions as JSON lines of token ids (the format `ids`), exactly as training would see them, one per
+ * window: {"ids", "types", "start", "end"}. */
+MUST_USE Status squad_prepare(const char *const *paths, int count, const Tokenizer *tokenizer,
+                              const SquadSpec *spec, const char *out, SquadCounts *ret_counts,
+                              int64_t *ret_tokens);
+
 #endif

@@ -1,4 +1,4 @@
-#include "data/squad_prepare.h"
+#include "data/squad_features.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "data/titles.h"
+#include "data/reader.h"
 
 #include <string.h>
 

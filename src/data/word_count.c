@@ -1,4 +1,4 @@
-#include "data/word_count.h"
+#include "data/reader.h"
 
 typedef struct Counting {
     WordCounts counts;

@@ -10,7 +10,7 @@
 #include "base/format.h"
 #include "tokenizer/bert_pretokenize.h"
 #include "tokenizer/internal.h"
-#include "tokenizer/learn_vocab.h"
+#include "tokenizer/learn_words.h"
 
 enum { SLOTS_LIMIT = 4096 };
 

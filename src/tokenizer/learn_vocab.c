@@ -10,7 +10,7 @@
  * Hugging Face's trainer numbers the ## characters in hash table order; here they follow the alphabet by code
  * point. WordPiece results therefore differ where equally frequent pairs compete.
  */
-#include "tokenizer/learn_vocab.h"
+#include "tokenizer/learn_words.h"
 
 #include "tokenizer/internal.h"
 #include "tokenizer/learn_merge.h"

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tokenizer/learn.h"
 
 typedef struct Word {
     size_t at; /* offset in the table's bytes */
@@ -38,5 +39,12 @@ MUST_USE Status word_table_merge(WordTable *table, const WordTable *other);
 static inline const char *word_bytes(const WordTable *table, size_t number) {
     return table->bytes + table->words[number].at;
 }
+
+/* Training from word counts (learn_vocab.c). Words are not empty; bytes for BPE, UTF-8 for WordPiece. The
+ * table is emptied to free memory for the merges. `progress` may be NULL. */
+MUST_USE Status learn_bpe(const LearnSpec *spec, WordTable *words, LearnProgress progress, void *context,
+                          Tokenizer **ret_tokenizer);
+MUST_USE Status learn_wordpiece(const LearnSpec *spec, WordTable *words, LearnProgress progress,
+                                void *context, Tokenizer **ret_tokenizer);
 
 #endif

@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "data/reader.h"
 #include "data/released.h"
-#include "data/word_count.h"
 #include "model/head.h"
 #include "train/job.h"
 #include "train/replicas.h"

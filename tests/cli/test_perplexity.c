@@ -4,7 +4,7 @@
 
 #include "cli/corpus.h"
 #include "cli/weights.h"
-#include "data/word_count.h"
+#include "data/reader.h"
 
 #define GOLDEN   WEFT_TEST_DIR "/golden/cases"
 #define WIKITEXT WEFT_SOURCE_DIR "/../shared/data/wikitext-2/test.txt.gz"

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "data/dialogue.h"
+#include "data/cornell.h"
 #include "files.h"
 #include "tokenizer/internal.h"
 
