@@ -119,8 +119,8 @@ typedef struct Pass {
     const Micro *micro;
     const Tensor *param; /* views in ParamList order, including tied parameters */
     const Tensor *grad;  /* gradients, same order, absent for frozen parameters; NULL outside training */
-    const bool *fresh; /* same order: the gradient is undefined until the block stores it, instead of adding;
-                        * only for parameters marked `overwritten`. NULL: none */
+    const bool *grad_unwritten; /* same order: the gradient is undefined until the block stores it, instead of
+                                 * adding; only for parameters marked `overwritten`. NULL: none */
     const VocabPieces *pieces; /* the block's vocabulary matrix, which is then absent in param and grad; NULL:
                                 * it is there */
     int64_t head_rows;   /* with pieces: the largest number of rows that any replica has for the token loss */
@@ -130,10 +130,10 @@ typedef struct Pass {
     Buffer saved;        /* this block and micro-batch, from forward to backward */
     Buffer deferred; /* backward: store what backward_weight needs here instead of computing weight gradients;
                         empty: compute them immediately */
-    Tensor kept;     /* with `deferred`: the output gradient, if it is unchanged until backward_weight */
-    Buffer scratch;  /* shared workspace, valid during this call */
-    Tensor loss;     /* (LOSS_COUNT) fp64 sums that output heads add to */
-    Tensor hits;     /* (LOSS_COUNT) fp64 counts of correct top-1 predictions; absent: not counted */
+    Tensor lasting_dy; /* with `deferred`: the output gradient, if it is unchanged until backward_weight */
+    Buffer scratch;    /* shared workspace, valid during this call */
+    Tensor loss;       /* (LOSS_COUNT) fp64 sums that output heads add to */
+    Tensor hits;       /* (LOSS_COUNT) fp64 counts of correct top-1 predictions; absent: not counted */
     float loss_grad[LOSS_COUNT]; /* d(objective) / d(sum of this loss) */
     const Decode *decode;        /* generation only */
 } Pass;

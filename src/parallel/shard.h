@@ -80,7 +80,7 @@ typedef struct ShardSpec {
     int64_t sketch;    /* totals of a micro-batch's sketch, see shards_probe; 0: no sketches */
     int micros;        /* micro-batches per step, for allocating sketches */
     GradType grad_type;
-    bool apart; /* one rank: units may be added to the norm, and updated, one after the other */
+    bool by_unit; /* one rank: units may be added to the norm, and updated, one after the other */
     OptimSpec optim;
     OuterSpec outer; /* its workers are the ranks of data.replica */
 } ShardSpec;
@@ -122,12 +122,12 @@ typedef struct ShardUnit {
     bool pending;                      /* a reduction has started and is not complete */
     uint64_t started;                  /* the number of the last one */
     bool adding;                       /* its result is in place and must be added to the shard */
-    bool fresh;                        /* no gradient has arrived in this step yet */
+    bool unreduced;                    /* no gradient has arrived in this step yet */
     bool begun;                        /* the gradient has been cleared in this step */
     bool unwritten;    /* gradients of `overwritten` parameters are undefined until backward stores them */
     int pieces, piece; /* a unit gathered in pieces: their number, and the first one's index; else 0 */
     bool squared;      /* this step's norm includes it */
-    void *updated;     /* event: its last update, with ShardSpec.apart; on a CPU also the clear after it */
+    void *updated;     /* event: its last update, with ShardSpec.by_unit; on a CPU also the clear after it */
     int sketched;      /* micro-batches in this step's sketches */
     int rows_sketched; /* the same for per-row parameters, if backward completes them earlier */
 } ShardUnit;
@@ -260,10 +260,10 @@ Tensor shard_gradient(const Shards *shards, int unit);
 
 /* One step of the optimizer on all shards; then all-gathers parameters that are not sharded. */
 MUST_USE Status shards_update(Shards *shards, const OptimStep *step);
-/* With ShardSpec.apart, unless the optimizer updates matrices as a whole, units are updated in the order in
+/* With ShardSpec.by_unit, unless the optimizer updates matrices as a whole, units are updated in the order in
  * which blocks use them, and another stream than that of `exec` may use a unit before all are updated: await
  * makes `stream` wait for the last update of this one. */
-bool shards_update_apart(const Shards *shards);
+bool shards_update_by_unit(const Shards *shards);
 MUST_USE Status shard_await_update(Shards *shards, int unit, Stream *stream);
 /* On a CPU, an update may still be running when shards_update returns (device/pool.h). shard_ready and
  * shard_grad wait for that of their unit, and settle for all. */

@@ -1,7 +1,7 @@
 /* Gradients of the shards: cleared, reduced as soon as they are complete, and their norm.
  *
  * The norm is the sum of one sum of squares per shard, so that it has the same bits in all ZeRO stages. Units
- * with the same groups share these sums, which begin at ShardUnit.norm. With ShardSpec.apart, each unit has
+ * with the same groups share these sums, which begin at ShardUnit.norm. With ShardSpec.by_unit, each unit has
  * one sum, so that the order in which units are complete does not matter. */
 #include <math.h>
 
@@ -44,7 +44,7 @@ static Status start_grad(Shards *shards, ShardUnit *unit, float *grad) {
 /* Whether a gradient is cleared only when backward reaches it: idle threads may still read it for the
  * update. */
 static bool begins_late(const Shards *shards) {
-    return shards_update_apart(shards) && device_is_host(shards->device);
+    return shards_update_by_unit(shards) && device_is_host(shards->device);
 }
 
 /* `updated` also covers a clear that was left to idle threads. */
@@ -76,7 +76,7 @@ Status shards_begin(Shards *shards) {
     for (int i = 0; i < shards->all; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit_trains(unit)) continue;
-        unit->fresh = true;
+        unit->unreduced = true;
         unit->squared = unit->begun = false;
         unit->sketched = unit->rows_sketched = 0;
         if (!shards->spec.grads && !begins_late(shards)) TRY(start_grad(shards, unit, unit->grad.data));
@@ -174,9 +174,9 @@ static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
     TRY(complete(shards, unit));
     unit->reducing = unit->full_grad;
     unit->full_grad = (Buffer){0};
-    unit->adding = !unit->fresh;
+    unit->adding = !unit->unreduced;
     Tensor to = unit->adding ? own_part(unit) : reduced(shards, unit);
-    unit->fresh = false;
+    unit->unreduced = false;
     Group *group = unit->groups.shard;
     comm_label(group, &reduce_name, unit - shards->unit, (int64_t)tensor_bytes(all));
     if (shard_has_wire(shards, unit)) {
@@ -203,7 +203,7 @@ Status shard_grad_done(Shards *shards, int at, bool last) {
     TRY(add_rows(shards, unit, grad));
     Tensor all = tensor_1d(grad, DT_F32, unit->layout.numel);
     if (spec->grads) return start_sharded(shards, unit, all);
-    unit->fresh = false;
+    unit->unreduced = false;
     Stream *stream = shards->exec->stream;
     Group *group = unit->groups.shard;
     comm_label(group, &reduce_name, at, (int64_t)tensor_bytes(all));
@@ -226,7 +226,7 @@ Status shards_finish(Shards *shards) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit_trains(unit)) continue;
         TRY(begin_late(shards, i));
-        if (unit->fresh && shards->spec.grads && !unit->pieces)
+        if (unit->unreduced && shards->spec.grads && !unit->pieces)
             TRY(stream_zero(shards->exec->stream, unit->grad.data, unit->grad.bytes));
         if (unit->twin && shards->spec.ends->size > 1)
             TRY(all_reduce(shards->spec.ends, shards->exec->stream, reduced(shards, unit), REDUCE_SUM, NULL));
@@ -248,7 +248,7 @@ static int first_alike(const Shards *shards, int at) {
 
 void shards_assign_sums(Shards *shards) {
     for (int i = 0; i < shards->count; i++) {
-        int first = shards->spec.apart ? i : first_alike(shards, i);
+        int first = shards->spec.by_unit ? i : first_alike(shards, i);
         shards->unit[i].norm = first < i ? shards->unit[first].norm : shards->sums;
         if (first == i) shards->sums += shards->unit[i].groups.shard->size;
     }
@@ -306,11 +306,11 @@ Status shard_square(Shards *shards, int at) {
 /* Adds the squares of all units with the same groups, whose sums on this rank are `sums`. */
 static Status add_sums(const Shards *shards, const ShardGroups *groups, double *sums, double *total) {
     int size = groups->shard->size;
-    bool apart = groups->others && groups->others->size > 1;
+    bool others = groups->others && groups->others->size > 1;
     double all = 0;
     if (shards->spec.optimizer) TRY(host_reduce(groups->shard, sums, size, DT_F64, REDUCE_SUM));
     for (int part = 0; part < size; part++) all += sums[part];
-    if (apart) TRY(host_reduce(groups->others, &all, 1, DT_F64, REDUCE_SUM));
+    if (others) TRY(host_reduce(groups->others, &all, 1, DT_F64, REDUCE_SUM));
     *total += all;
     return OK;
 }

@@ -96,8 +96,8 @@ MUST_USE Status wire_swap(Group *group, Stream *stream, void *messages, int64_t 
 /* Sums outer gradients over the workers (shard_outer_sum.c). `own` has outer_sum_size elements, those that a
  * unit does not have being zero; units begin at multiples of outer_sum_align. In int8, the sum takes two
  * exchanges, and outer_sum_return starts the second. outer_sum_finish writes the sum to `own`, which is
- * undefined until then, except with an overlap. outer_sum_left is what this worker has not sent; absent if it
- * has sent everything. */
+ * undefined until then, except with an overlap. outer_sum_residual is what this worker has not sent; absent
+ * if it has sent everything. */
 typedef struct OuterSum OuterSum;
 MUST_USE Status outer_sum_new(OuterSum **ret_sum, const Shards *shards, int64_t most);
 void outer_sum_free(OuterSum *sum);
@@ -107,7 +107,7 @@ int64_t outer_sum_size(const Shards *shards, int64_t count);
 MUST_USE Status outer_sum_start(OuterSum *sum, Tensor own, int fragment);
 MUST_USE Status outer_sum_return(OuterSum *sum);
 MUST_USE Status outer_sum_finish(OuterSum *sum, Tensor own);
-Tensor outer_sum_left(const OuterSum *sum);
+Tensor outer_sum_residual(const OuterSum *sum);
 MUST_USE Status outer_sum_wait(OuterSum *sum);
 void outer_sum_forget(OuterSum *sum);
 

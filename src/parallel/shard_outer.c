@@ -224,10 +224,10 @@ static Status adopt(Shards *shards, int at, bool blends, bool last) {
         TRY(copy(shards, own, outer));
         if (compute.data) TRY(convert(shards->exec, compute, own));
     }
-    Tensor left = outer_sum_left(shards->outer->sum);
-    if (left.data && !last) {
-        left = tensor_slice(left, shards->outer->place[at], unit->count);
-        TRY(apply_step(shards->exec, own, compute, left, (Apply){.lr = rest}));
+    Tensor residual = outer_sum_residual(shards->outer->sum);
+    if (residual.data && !last) {
+        residual = tensor_slice(residual, shards->outer->place[at], unit->count);
+        TRY(apply_step(shards->exec, own, compute, residual, (Apply){.lr = rest}));
     }
     return shard_publish_unit(shards, unit);
 }

@@ -22,7 +22,7 @@ typedef struct OuterSum {
     Stream *stream;     /* whose staging memory no other reduction waits for */
     Buffer total;       /* bf16, or fp32 unless in place: what is being summed */
     Buffer wire, parts; /* int8: messages to all workers, then from all; fp32: the own part, and its rest */
-    Buffer left;        /* int8: what was rounded off */
+    Buffer residual;    /* int8: what was rounded off */
     Ticket ticket, *message;
     int64_t count; /* of elements, padded */
     bool returns;  /* int8: the sums are on their way back */
@@ -39,7 +39,7 @@ void outer_sum_free(OuterSum *sum) {
     dev_free(&sum->total);
     dev_free(&sum->wire);
     dev_free(&sum->parts);
-    dev_free(&sum->left);
+    dev_free(&sum->residual);
     stream_free(sum->stream);
     free(sum->message);
     free(sum);
@@ -66,7 +66,7 @@ static Status alloc(OuterSum *sum, Device *device, int64_t most) {
     TRY(mem_new(2 * size, sizeof *sum->message, &sum->message));
     TRY(dev_alloc(device, MEM_COMM, 2 * size * wire_message(most / (int64_t)size), &sum->wire));
     TRY(dev_alloc(device, MEM_COMM, 2 * full / size, &sum->parts));
-    return dev_alloc(device, MEM_COMM, full, &sum->left);
+    return dev_alloc(device, MEM_COMM, full, &sum->residual);
 }
 
 Status outer_sum_new(OuterSum **ret_sum, const Shards *shards, int64_t most) {
@@ -106,8 +106,8 @@ static Tensor slice(const OuterSum *sum, Tensor all, int peer) {
     return tensor_slice(all, peer * part_size(sum), part_size(sum));
 }
 
-static Tensor left_of(const OuterSum *sum) {
-    return tensor_1d(sum->left.data, DT_F32, sum->count);
+static Tensor residual_of(const OuterSum *sum) {
+    return tensor_1d(sum->residual.data, DT_F32, sum->count);
 }
 
 static WireMessage message_of(const OuterSum *sum, int peer, bool arrives) {
@@ -118,11 +118,11 @@ static WireMessage message_of(const OuterSum *sum, int peer, bool arrives) {
 static Status start_int8(OuterSum *sum, Tensor own, int fragment) {
     Group *workers = sum->workers;
     Stream *stream = sum->stream;
-    Tensor left = left_of(sum);
-    TRY(stream_zero(sum->exec->stream, left.data, tensor_bytes(left)));
+    Tensor residual = residual_of(sum);
+    TRY(stream_zero(sum->exec->stream, residual.data, tensor_bytes(residual)));
     for (int peer = 0; peer < workers->size; peer++) {
         WireMessage to = message_of(sum, peer, false);
-        TRY(quantize_blocks(sum->exec, to.q, to.scales, slice(sum, left, peer), slice(sum, own, peer)));
+        TRY(quantize_blocks(sum->exec, to.q, to.scales, slice(sum, residual, peer), slice(sum, own, peer)));
     }
     TRY(stream_wait(stream, sum->exec->stream));
     comm_label(workers, &sync_name, fragment, (int64_t)sum->wire.bytes / 2);
@@ -176,8 +176,8 @@ Status outer_sum_finish(OuterSum *sum, Tensor own) {
     return OK;
 }
 
-Tensor outer_sum_left(const OuterSum *sum) {
-    return sum->left.data ? left_of(sum) : TENSOR_NONE;
+Tensor outer_sum_residual(const OuterSum *sum) {
+    return sum->residual.data ? residual_of(sum) : TENSOR_NONE;
 }
 
 Status outer_sum_wait(OuterSum *sum) {

@@ -142,8 +142,8 @@ static int units_by_use(const Shards *shards, int *units) {
     return count;
 }
 
-bool shards_update_apart(const Shards *shards) {
-    return shards->spec.apart && !shards->matrices;
+bool shards_update_by_unit(const Shards *shards) {
+    return shards->spec.by_unit && !shards->matrices;
 }
 
 /* ---- a unit that is updated later ---- */
@@ -151,7 +151,8 @@ bool shards_update_apart(const Shards *shards) {
 void shards_postpone(Shards *shards, int unit) {
     if (shards->postponed.waits) return; /* the same unit again */
     bool joins = optim_kind(&shards->spec.optim)->joins;
-    shards->postponed.on = unit >= 0 && joins && shards_update_apart(shards) && shards->unit[unit].spans == 1;
+    shards->postponed.on =
+        unit >= 0 && joins && shards_update_by_unit(shards) && shards->unit[unit].spans == 1;
     shards->postponed.unit = unit;
 }
 
@@ -238,7 +239,7 @@ Status shards_update(Shards *shards, const OptimStep *step) {
     TRY(mem_new((size_t)shards->count, sizeof *units, &units));
     int trained = units_by_use(shards, units);
     TRY(update_postponed(shards));
-    if (shards_update_apart(shards))
+    if (shards_update_by_unit(shards))
         return step_apart(shards, units, postpone(shards, units, trained, step), step);
     if (!gathers) TRY(step_units(shards, units, trained, step));
     for (int i = 0; i < shards->count; i++) {

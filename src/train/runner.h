@@ -166,7 +166,7 @@ typedef struct Runner {
     /* The running block's parameter and gradient views, and the units' base addresses they are made from. */
     void **param_base, **grad_base;
     Tensor *param_view, *grad_view;
-    bool *grad_unwritten; /* see Pass.fresh */
+    bool *grad_unwritten; /* see Pass.grad_unwritten */
     struct {
         int pieces;   /* of each vocabulary matrix; 0: it is gathered as a whole */
         int64_t rows; /* of a piece */

@@ -137,7 +137,7 @@ Status runner_enter(Runner *runner, Pass *pass, int at, bool params, bool grads)
         runner->grad_unwritten[i] =
             block->params.desc[i].overwritten && shard_is_unwritten(runner->shards, block->ref[i].unit);
     pass->param = runner->param_view;
-    pass->fresh = grads ? runner->grad_unwritten : NULL;
+    pass->grad_unwritten = grads ? runner->grad_unwritten : NULL;
     return OK;
 }
 
@@ -298,7 +298,7 @@ static Status backward_block(Runner *runner, const Round *round, Pass *pass, con
     bool deferred = split && buffer_set->deferred[at].data;
     pass->deferred = deferred ? buffer_set->deferred[at] : overlap_operands(runner, number);
     Tensor x = runner_output(runner, chunk, buffer_set, pass->shape, at - 1);
-    pass->kept = dx.data == dy.data ? TENSOR_NONE : dy;
+    pass->lasting_dy = dx.data == dy.data ? TENSOR_NONE : dy;
     StreamSpan span;
     TRY(stream_span_begin(pass->exec->stream, runner->trace, &span));
     TRY(block->ops->backward(block, pass, dx, dy, x));

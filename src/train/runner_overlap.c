@@ -43,7 +43,7 @@ bool runner_updates_by_unit(const Runner *runner) {
 }
 
 bool runner_squares_early(const Runner *runner, int block) {
-    bool left = runner->shards->spec.apart && device_is_host(runner->device);
+    bool left = runner->shards->spec.by_unit && device_is_host(runner->device);
     return left || overlap_operands(runner, block).data;
 }
 
@@ -156,7 +156,7 @@ Status overlap_update_begin(Runner *runner) {
 
 Status overlap_update_end(Runner *runner) {
     if (!runner->lags) TRY(runner_settle(runner));
-    runner->overlap.updating = shards_update_apart(runner->shards);
+    runner->overlap.updating = shards_update_by_unit(runner->shards);
     return runner->overlap.chain ? stream_event_record(runner->stream, &runner->overlap.updated) : OK;
 }
 

@@ -160,7 +160,7 @@ static Status alloc_units(Runner *runner) {
                        .micros = spec->micros ? spec->micros : 1,
                        .optim = spec->optim,
                        .grad_type = spec->grad_type,
-                       .apart = runner_updates_by_unit(runner),
+                       .by_unit = runner_updates_by_unit(runner),
                        .outer = spec->outer};
     /* A single rank has nothing to shard. Offloaded parameters are fetched and released like ZeRO-3 shards.
      */

@@ -27,7 +27,7 @@ typedef struct OutputScratch {
     Fp8Input into_logits; /* fp8: the quantized h */
     Fp8Weight weight;     /* fp8: the quantized output matrix */
     Fp8Gradient gradient; /* fp8: of the logits: its scale and, with the whole vocabulary, itself */
-    bool fresh;           /* the gradient of the output matrix is stored, not added */
+    bool unwritten;       /* the gradient of the output matrix is stored, not added */
 } OutputScratch;
 
 static Status describe_output(const Block *block, ParamList *ret_params) {
@@ -98,7 +98,7 @@ static Status token_loss_fp8(const Block *block, Pass *pass, const OutputScratch
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     return linear_fp8_backward(e, w->dh, (Fp8Gradient){0}, block_param(block, pass->grad, OUTPUT_W),
                                TENSOR_NONE, w->logits, known, (Dropout){0}, output, w->weight, w->into_logits,
-                               w->h, ACT_NONE, false, !w->fresh, scales);
+                               w->h, ACT_NONE, false, !w->unwritten, scales);
 }
 
 static bool chunk_in_fp8(const Block *block, const Pass *pass, const OutputScratch *w) {
@@ -129,7 +129,7 @@ static Status token_loss(const Block *block, Pass *pass, const OutputScratch *w,
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     if (!train) return OK;
     TRY(linear_backward_weight(e, block_param(block, pass->grad, OUTPUT_W), TENSOR_NONE, w->logits, w->h,
-                               !w->fresh));
+                               !w->unwritten));
     return linear_backward_input(e, w->dh, TENSOR_NONE, w->logits, output, ACT_NONE, TENSOR_NONE, false);
 }
 
@@ -189,7 +189,7 @@ static Status forward_output(const Block *block, Pass *pass, Tensor y, Tensor x)
     for (int64_t at = 0; at < end; at += R) {
         int64_t first = at < N ? at : N, count = N - first < R ? N - first : R;
         OutputScratch cut = cut_scratch(&w, count);
-        cut.fresh = at == 0 && grad_is_fresh(block, pass, OUTPUT_W);
+        cut.unwritten = at == 0 && grad_is_unwritten(block, pass, OUTPUT_W);
         Tensor dx_rows = dx.data ? tensor_slice(dx, first, count) : TENSOR_NONE;
         TRY(chunk_head(block, pass, &cut, dx_rows, tensor_slice(rows, first, count),
                        tensor_slice(pass->micro->labels, first, count)));

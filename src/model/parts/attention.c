@@ -141,17 +141,17 @@ static Status qkv_grads(const Block *block, Pass *pass, const AttentionSaved *s,
     Tensor kv = block_param(block, pass->grad, KV_W);
     if (!all.weight.data) {
         all.weight = join(q.weight, kv);
-        all.fresh = q.fresh;
+        all.unwritten = q.unwritten;
     }
     if (!all.bias.data) all.bias = join(q.bias, block_param(block, pass->grad, KV_B));
     *ret_grads = all;
     if (!s->copied_grads.weight.data || (!all.weight.data && !all.bias.data)) return OK;
-    if (q.fresh) {
+    if (q.unwritten) {
         TRY(stream_zero(pass->exec->stream, q.weight.data, tensor_bytes(q.weight)));
         TRY(stream_zero(pass->exec->stream, kv.data, tensor_bytes(kv)));
     }
     *ret_grads = s->copied_grads;
-    ret_grads->fresh = true;
+    ret_grads->unwritten = true;
     if (!q.weight.data) ret_grads->weight = TENSOR_NONE;
     if (q.bias.data)
         return stream_zero(pass->exec->stream, ret_grads->bias.data, tensor_bytes(ret_grads->bias));
@@ -284,7 +284,8 @@ static Status attention_input(const Block *block, Pass *pass, const AttentionSav
 }
 
 static LinearInput input_of_out(const AttentionSaved *s) {
-    return (LinearInput){.x = heads_as_rows(s->att), .cut = true, .matmul = FP8_OUT, .kept = s->into_out};
+    return (LinearInput){
+        .x = heads_as_rows(s->att), .cut = true, .matmul = FP8_OUT, .quantized = s->into_out};
 }
 
 static Status attend(const Block *block, Pass *pass, const AttentionSaved *s, Tensor qkv) {
@@ -300,7 +301,7 @@ Status attention_run(const Block *block, Pass *pass, const AttentionSaved *s, Te
     Tensor qkv;
     TRY(qkv_weights(block, pass, s, true, &weights));
     TRY(linear_run(block, pass, heads_as_rows(s->qkv),
-                   (LinearInput){.x = x, .matmul = FP8_QKV, .kept = s->into_qkv}, weights));
+                   (LinearInput){.x = x, .matmul = FP8_QKV, .quantized = s->into_qkv}, weights));
     TRY(attention_input(block, pass, s, true, &qkv));
     TRY(attend(block, pass, s, qkv));
     return linear_run(block, pass, y, input_of_out(s), row_parallel(block, pass, OUT_W));
@@ -370,7 +371,7 @@ static Status back_qkv(const Block *block, Pass *pass, const AttentionSaved *s, 
     if (grads) TRY(qkv_grads(block, pass, s, &g));
     if (sums_qkv(block, pass)) g.bias = TENSOR_NONE;
     TRY(linear_back(block, pass, dx, g, heads_as_rows(dqkv), weights,
-                    (LinearInput){.x = x, .add = add, .matmul = FP8_QKV, .kept = s->into_qkv}));
+                    (LinearInput){.x = x, .add = add, .matmul = FP8_QKV, .quantized = s->into_qkv}));
     return grads ? qkv_grads_done(block, pass, s) : OK;
 }
 

@@ -103,8 +103,9 @@ Tensor head_saved(const Block *block, Shape shape, Bump *bump) {
 Status output_backward(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
     (void)dy, (void)x;
     Bump saved = bump_over(pass->saved);
-    Tensor kept = own_rows(pass, head_saved(block, pass->shape, &saved));
-    return stream_copy(pass->exec->stream, dx.data, kept.data, tensor_bytes(kept), COPY_ON_DEVICE);
+    Tensor saved_rows = own_rows(pass, head_saved(block, pass->shape, &saved));
+    return stream_copy(pass->exec->stream, dx.data, saved_rows.data, tensor_bytes(saved_rows),
+                       COPY_ON_DEVICE);
 }
 
 Status head_sum(Pass *pass, LossId loss, Tensor losses, Tensor stats, Tensor labels, int64_t valid) {

@@ -19,8 +19,8 @@ static inline Tensor block_param(const Block *block, const Tensor *views, int id
 }
 
 /* Whether the gradient of a parameter is to be stored, not added. */
-static inline bool grad_is_fresh(const Block *block, const Pass *pass, int id) {
-    return pass->fresh && block->slot[id] >= 0 && pass->fresh[block->slot[id]];
+static inline bool grad_is_unwritten(const Block *block, const Pass *pass, int id) {
+    return pass->grad_unwritten && block->slot[id] >= 0 && pass->grad_unwritten[block->slot[id]];
 }
 
 /* What a tensor-parallel rank has of a split dim starts here; `part` is its extent. The only place where

@@ -163,7 +163,7 @@ static Status backward_lookup(const Block *block, Pass *pass, Tensor dx) {
     TRY(bump_check(&bump, "the embedding's scratch"));
     TRY(tp_spread(pass->tp, pass->exec, pass->shape.sequence, w.whole, dx, &dx));
     if (pieces) return add_pieces(block, pass, g, w.pad_row, dx);
-    if (grad_is_fresh(block, pass, TOKEN))
+    if (grad_is_unwritten(block, pass, TOKEN))
         TRY(stream_zero(pass->exec->stream, g.token.data, tensor_bytes(g.token)));
     return add_rows(block, pass, g, w.pad_row, dx, local_vocab(block, pass, g.token.dim[0], 0));
 }

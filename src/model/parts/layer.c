@@ -274,7 +274,8 @@ static Status recompute_layer(const Block *block, Pass *pass, const LayerSaved *
 /* Whether the gradients of the outputs of MLP and attention are gradients of the residual stream, which stay
  * until deferred matmuls read them. */
 static bool keeps_gradients(const Block *block, const Pass *pass) {
-    return pass->kept.data && pre_norm(block) && block->config->dropout_hidden <= 0 && !pass->shape.sequence;
+    return pass->lasting_dy.data && pre_norm(block) && block->config->dropout_hidden <= 0 &&
+           !pass->shape.sequence;
 }
 
 /* Buffers for the output gradients: in `deferred`, or over tensors that are no longer needed. */
@@ -283,7 +284,7 @@ static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *
     if (pass->deferred.data) {
         Bump bump = bump_over(pass->deferred);
         LayerDeferred d = layer_deferred(block, pass->shape, &bump);
-        if (keeps_gradients(block, pass)) d.dz = pass->kept;
+        if (keeps_gradients(block, pass)) d.dz = pass->lasting_dy;
         *ret_gradients = d;
         return bump_check(&bump, "a layer's deferred gradients");
     }

@@ -14,7 +14,7 @@ Linear linear_of(const Block *block, const Tensor *views, int id) {
 
 Linear linear_grads(const Block *block, const Pass *pass, int id) {
     Linear g = linear_of(block, pass->grad, id);
-    g.fresh = grad_is_fresh(block, pass, id);
+    g.unwritten = grad_is_unwritten(block, pass, id);
     return g;
 }
 
@@ -48,11 +48,11 @@ Fp8Input linear_keep(Bump *bump, int64_t rows, int64_t width) {
     return input;
 }
 
-bool linear_takes_fp8(const Block *block, const Pass *pass, Fp8Input *kept, void *plain) {
-    Tensor t = kept->transposed;
+bool linear_takes_fp8(const Block *block, const Pass *pass, Fp8Input *quantized, void *plain) {
+    Tensor t = quantized->transposed;
     bool rms = block->config->norm == NORM_RMS;
     if (!t.data || !pass->fp8.scale.data || !norm_fp8_supports(t.dim[1], t.dim[0], rms)) return false;
-    kept->plain = tensor_2d(plain, DT_E4M3, t.dim[1], t.dim[0]);
+    quantized->plain = tensor_2d(plain, DT_E4M3, t.dim[1], t.dim[0]);
     return true;
 }
 
@@ -69,7 +69,7 @@ Status linear_run_act(const Block *block, Pass *pass, Tensor act, Tensor pre, Li
 
 Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput in, Linear p) {
     if (layer_in_fp8(block, pass->shape))
-        return linear_fp8_forward(pass->exec, y, in.kept, in.act ? in.pre : in.x, in.act, p.weight,
+        return linear_fp8_forward(pass->exec, y, in.quantized, in.act ? in.pre : in.x, in.act, p.weight,
                                   (Fp8Weight){0}, p.bias,
                                   linear_scales(block, pass, block->index, in.matmul));
     return linear_run_act(block, pass, y, TENSOR_NONE, in, p, ACT_NONE);
@@ -83,12 +83,13 @@ bool linear_drops(const Block *block, const Pass *pass) {
 Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor dy, Linear p, LinearInput in) {
     bool fp8 = layer_in_fp8(block, pass->shape);
     if (g.weight.data && !fp8) TRY(fake_quant_input(block, pass, in.cut, &in.x));
-    if (!g.weight.data || !fp8) TRY(linear_backward_weight(pass->exec, g.weight, g.bias, dy, in.x, !g.fresh));
+    if (!g.weight.data || !fp8)
+        TRY(linear_backward_weight(pass->exec, g.weight, g.bias, dy, in.x, !g.unwritten));
     if (!g.weight.data) g.bias = TENSOR_NONE;
     if (fp8)
         return linear_fp8_backward(pass->exec, dx, in.next, g.weight, g.bias, dy, in.known, in.dropout,
-                                   p.weight, (Fp8Weight){0}, in.kept, in.act ? in.pre : in.x, in.act, in.add,
-                                   !g.fresh, linear_scales(block, pass, block->index, in.matmul));
+                                   p.weight, (Fp8Weight){0}, in.quantized, in.act ? in.pre : in.x, in.act,
+                                   in.add, !g.unwritten, linear_scales(block, pass, block->index, in.matmul));
     if (!dx.data) return OK;
     TRY(fake_quant_weights(block, pass, in.cut, &p.weight));
     return linear_backward_input(pass->exec, dx, in.dx_sums, dy, p.weight, in.act, in.pre, in.add);

@@ -9,7 +9,7 @@
 /* A linear layer's parameters, or their gradients. */
 typedef struct Linear {
     Tensor weight, bias; /* (out,in) (out) */
-    bool fresh;          /* a gradient: the weight's is stored, not added, see Pass.fresh */
+    bool unwritten;      /* a gradient: the weight's is stored, not added, see Pass.grad_unwritten */
 } Linear;
 
 /* A linear layer's input: x or, if there is an activation, act(pre). fp8 does not need x in the latter case,
@@ -22,7 +22,7 @@ typedef struct LinearInput {
     Tensor dx_sums; /* backward, optional, not in fp8: += column sums of the input gradient */
     /* fp8: */
     Fp8Matmul matmul;
-    Fp8Input kept;           /* quantized for backward; absent where it is quantized again */
+    Fp8Input quantized;      /* quantized for backward; absent where it is quantized again */
     Fp8Gradient next, known; /* backward: see linear_fp8_backward */
     Dropout dropout;         /* backward: of the output, not yet applied to its gradient; see linear_drops */
 } LinearInput;
@@ -37,9 +37,9 @@ bool layer_in_fp8(const Block *block, Shape shape);
 /* How operands of a layer, or of the head (layer -1), are scaled. */
 Fp8Scale linear_scale(const Block *block, const Pass *pass, int layer, Fp8Matmul matmul, Fp8Operand operand);
 Fp8Scales linear_scales(const Block *block, const Pass *pass, int layer, Fp8Matmul matmul);
-/* Whether a norm can quantize its output for the matmul that reads it and keeps it as `kept` (delayed
- * scaling); only then is `plain`, the memory for it (rows,width), stored in kept. */
-bool linear_takes_fp8(const Block *block, const Pass *pass, Fp8Input *kept, void *plain);
+/* Whether a norm can quantize its output for the matmul that reads it and keeps it as `quantized` (delayed
+ * scaling); only then is `plain`, the memory for it (rows,width), stored in quantized. */
+bool linear_takes_fp8(const Block *block, const Pass *pass, Fp8Input *quantized, void *plain);
 /* Memory for an input that is saved quantized. */
 Fp8Input linear_keep(Bump *bump, int64_t rows, int64_t width);
 /* Reserves workspace at the start of a layer's scratch. */

@@ -56,7 +56,7 @@ double mlp_flops(const ModelConfig *config) {
 }
 
 static LinearInput input_of_down(const Block *block, const MlpSaved *s) {
-    LinearInput in = {.x = s->act, .cut = true, .matmul = FP8_DOWN, .kept = s->into_down};
+    LinearInput in = {.x = s->act, .cut = true, .matmul = FP8_DOWN, .quantized = s->into_down};
     if (block->config->gated) return in;
     in.pre = s->pre;
     in.act = block->config->act;
@@ -65,7 +65,7 @@ static LinearInput input_of_down(const Block *block, const MlpSaved *s) {
 
 Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x) {
     Linear up = linear_of(block, pass->param, UP_W), down = row_parallel(block, pass, DOWN_W);
-    LinearInput in = {.x = x, .matmul = FP8_UP, .kept = s->into_up};
+    LinearInput in = {.x = x, .matmul = FP8_UP, .quantized = s->into_up};
     if (block->config->gated) {
         TRY(linear_run(block, pass, s->pre, in, up));
         TRY(glu_forward(pass->exec, s->act, s->pre, block->config->act));
@@ -173,7 +173,7 @@ Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor 
     if (down_sums(block, pass, known)) g.bias = TENSOR_NONE;
     return linear_back(
         block, pass, dx, g, dpre, linear_of(block, pass->param, UP_W),
-        (LinearInput){.x = x, .add = add, .matmul = FP8_UP, .kept = s->into_up, .known = known});
+        (LinearInput){.x = x, .add = add, .matmul = FP8_UP, .quantized = s->into_up, .known = known});
 }
 
 Status mlp_weight_down(const Block *block, Pass *pass, const MlpSaved *s, Tensor dy) {
@@ -185,5 +185,5 @@ Status mlp_weight_down(const Block *block, Pass *pass, const MlpSaved *s, Tensor
 Status mlp_weight_up(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor x) {
     return linear_back(block, pass, TENSOR_NONE, linear_grads(block, pass, UP_W), dpre,
                        linear_of(block, pass->param, UP_W),
-                       (LinearInput){.x = x, .matmul = FP8_UP, .kept = s->into_up});
+                       (LinearInput){.x = x, .matmul = FP8_UP, .quantized = s->into_up});
 }

@@ -43,9 +43,9 @@ Status vocab_lookup(const Block *block, Pass *pass, const VocabLookup *w, Tensor
 VocabLoss vocab_loss_scratch(const Block *block, Shape shape, int64_t rows, Bump *bump) {
     if (!shape.pieces) return (VocabLoss){0};
     VocabLoss w;
-    w.kept = loss_keeps_logits(shape, vocab_local(block->config, shape.tp));
+    w.all_pieces = loss_keeps_logits(shape, vocab_local(block->config, shape.tp));
     w.logits = tensor_take(
-        bump, tensor_2d(NULL, shape.logits, (w.kept ? shape.pieces : 1) * rows, shape.piece_rows));
+        bump, tensor_2d(NULL, shape.logits, (w.all_pieces ? shape.pieces : 1) * rows, shape.piece_rows));
     w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.pieces, rows, 3));
     bool narrow = shape.train && shape.dtype != DT_F32;
     w.sum = tensor_take(bump, tensor_2d(NULL, DT_F32, narrow ? rows : 0, block->config->hidden));
@@ -54,7 +54,7 @@ VocabLoss vocab_loss_scratch(const Block *block, Shape shape, int64_t rows, Bump
 
 /* Where the logits of a piece are stored. */
 static Tensor piece_logits(const VocabLoss *w, Shape shape, int piece, int64_t rows, int64_t used) {
-    int64_t first = w->kept ? piece * (w->logits.dim[0] / shape.pieces) : 0;
+    int64_t first = w->all_pieces ? piece * (w->logits.dim[0] / shape.pieces) : 0;
     Tensor all = tensor_slice(w->logits, first, rows);
     return tensor_2d(all.data, all.dtype, rows, used);
 }
@@ -105,7 +105,7 @@ static Status piece_gradients(const Block *block, Pass *pass, const VocabLoss *w
     if (pieces->open_grad) TRY(pieces->open_grad(pieces->context, piece, &grad));
     Tensor logits = piece_logits(w, shape, piece, a->h.dim[0], used);
     Tensor dbias = a->dbias.data ? tensor_slice(a->dbias, piece * shape.piece_rows, used) : TENSOR_NONE;
-    if (!w->kept && piece + 1 < shape.pieces) TRY(compute_logits(pass, a, piece, logits, rows));
+    if (!w->all_pieces && piece + 1 < shape.pieces) TRY(compute_logits(pass, a, piece, logits, rows));
     TRY(xent_finish(e, a->losses, logits, a->stats, a->labels, part, pass->loss_grad[LOSS_TOKEN], true));
     if (grad.data) grad = tensor_slice(grad, 0, used);
     TRY(linear_backward_weight(e, grad, dbias, logits, a->h, true));

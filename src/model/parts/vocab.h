@@ -25,10 +25,10 @@ VocabLookup vocab_lookup_scratch(const Block *block, Shape shape, Bump *bump);
 MUST_USE Status vocab_lookup(const Block *block, Pass *pass, const VocabLookup *w, Tensor *ret_rows);
 
 typedef struct VocabLoss {
-    Tensor logits; /* (M,piece_rows) of each piece or, if they are recomputed, of one */
-    bool kept;     /* logits has all pieces */
-    Tensor parts;  /* (pieces,M,3) */
-    Tensor sum;    /* (M,C) fp32, for 16-bit types in training */
+    Tensor logits;   /* (M,piece_rows) of each piece or, if they are recomputed, of one */
+    bool all_pieces; /* logits has all pieces */
+    Tensor parts;    /* (pieces,M,3) */
+    Tensor sum;      /* (M,C) fp32, for 16-bit types in training */
 } VocabLoss;
 
 typedef struct VocabLossArgs {
