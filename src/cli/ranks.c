@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "cli/launch.h"
+#include "cli/train_options.h"
 #include "comm/cores.h"
 #include "comm/mpi.h"
 #include "plan/links.h"
@@ -22,16 +23,7 @@ typedef struct RanksConfig {
 static const Option table[] = {
     {OPT_INT("ranks", RanksConfig, ranks), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "what mpirun or srun started", .help = "Number of ranks to start with mpirun."},
-    {OPT_TEXT("hosts", RanksConfig, hosts, "LIST"), .shown = "this host, or a batch system's", .per_rank = PER_RANK_ANY,
-     .help = "Hosts on which --ranks starts ranks, with the number of ranks on each: node1:4,node2:4. They must "
-             "accept ssh without a password and have weft and the run directory under the same paths."},
-    {OPT_TEXT("hostfile", RanksConfig, hostfile, "FILE"), .shown = "none", .per_rank = PER_RANK_ANY,
-     .help = "The same from a file for mpirun, with a line such as 'node1 slots=4' for each host."},
-    {OPT_FLAG("verbose", RanksConfig, verbose), .per_rank = PER_RANK_ANY,
-     .help = "If ranks cannot be started, also print what mpirun says."},
-    {OPT_TEXT("log-ranks", RanksConfig, log_ranks, "DIR"), .shown = "none", .per_rank = PER_RANK_ANY,
-     .help = "With --ranks, also write what each rank prints to files in this directory on its host; after a restart, in "
-             "its subdirectory restart-1 and so on."},
+    HOST_OPTIONS(RanksConfig, )
     {OPT_INT("threads", RanksConfig, threads), .per_rank = PER_RANK_ANY, .fallback = "0", RANGE(1, 4096),
      .shown = "the rank's share of the cores", .help = "CPU threads per rank."},
     {OPT_SIZE("size", RanksConfig, size), .fallback = "64MB", RANGE(4096, 1e15),

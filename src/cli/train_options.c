@@ -275,16 +275,7 @@ static const Option layout_table[] = {
     {OPT_INT("ranks", TrainArgs, layout.ranks), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "what mpirun or srun started, else dp x tp x pp",
      .help = "Number of ranks (processes), started with mpirun: data x tensor x pipeline parallelism."},
-    {OPT_TEXT("hosts", TrainArgs, layout.hosts, "LIST"), .shown = "this host, or a batch system's", .per_rank = PER_RANK_ANY,
-     .help = "Hosts on which --ranks starts ranks, with the number of ranks on each: node1:4,node2:4. They must "
-             "accept ssh without a password and have weft and the run directory under the same paths."},
-    {OPT_TEXT("hostfile", TrainArgs, layout.hostfile, "FILE"), .shown = "none", .per_rank = PER_RANK_ANY,
-     .help = "The same from a file for mpirun, with a line such as 'node1 slots=4' for each host."},
-    {OPT_FLAG("verbose", TrainArgs, layout.verbose), .per_rank = PER_RANK_ANY,
-     .help = "If ranks cannot be started, also print what mpirun says."},
-    {OPT_TEXT("log-ranks", TrainArgs, layout.log_ranks, "DIR"), .shown = "none", .per_rank = PER_RANK_ANY,
-     .help = "With --ranks, also write what each rank prints to files in this directory on its host; after a restart, in "
-             "its subdirectory restart-1 and so on."},
+    HOST_OPTIONS(TrainArgs, layout.)
     MESH_AXES(TRAIN_AXIS)
     {OPT_INT("zero", TrainArgs, config.run.zero), .fallback = "0", RANGE(0, 3),
      .help = "ZeRO stage. Shard across replicas: nothing (0), optimizer state (1), also gradients (2), "

@@ -78,6 +78,20 @@ MUST_USE Status train_settle(const Invocation *call, Settings *config, json_t *s
  * the ranks have yet to be started, runs this command line under the launcher instead, and *ret_here is
  * false. `stops`: see launch. */
 MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_here);
+/* Where --ranks starts ranks; `at` is what comes before the fields: "layout." or nothing. */
+/* clang-format off */
+#define HOST_OPTIONS(Args, at)                                                                               \
+    {OPT_TEXT("hosts", Args, at hosts, "LIST"), .shown = "this host, or a batch system's", .per_rank = PER_RANK_ANY, \
+     .help = "Hosts on which --ranks starts ranks, with the number of ranks on each: node1:4,node2:4. They must " \
+             "accept ssh without a password and have weft and the run directory under the same paths."},     \
+    {OPT_TEXT("hostfile", Args, at hostfile, "FILE"), .shown = "none", .per_rank = PER_RANK_ANY,             \
+     .help = "The same from a file for mpirun, with a line such as 'node1 slots=4' for each host."},         \
+    {OPT_FLAG("verbose", Args, at verbose), .per_rank = PER_RANK_ANY,                                        \
+     .help = "If ranks cannot be started, also print what mpirun says."},                                    \
+    {OPT_TEXT("log-ranks", Args, at log_ranks, "DIR"), .shown = "none", .per_rank = PER_RANK_ANY,            \
+     .help = "With --ranks, also write what each rank prints to files in this directory on its host; after a " \
+             "restart, in its subdirectory restart-1 and so on."},
+/* clang-format on */
 /* The options of the axes, with their fields in `layout` of a structure. */
 #define AXIS_OPTION(Args, id, name, title, place, distance, use, copies, shown_, help_)                      \
     {OPT_INT(#name, Args, layout.name), .fallback = AXIS_##id ? "1" : "0", RANGE(1, 1 << 20),                \
