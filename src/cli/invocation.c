@@ -283,31 +283,38 @@ static Status read_line(Invocation *call, int argc, char **argv) {
     return OK;
 }
 
-/* Finds the options that must be known before the others are parsed. */
+/* The value of an option, "--out", that must be known before the others are parsed; NULL if it is not given.
+ */
+static char *value_on_line(int argc, char **argv, const char *option) {
+    size_t length = strlen(option);
+    char *value = NULL;
+    for (int at = 0; at < argc && strcmp(argv[at], "--") != 0; at++) {
+        if (strncmp(argv[at], option, length)) continue;
+        if (argv[at][length] == '=') value = argv[at] + length + 1;
+        if (!argv[at][length] && at + 1 < argc) value = argv[at + 1];
+    }
+    return value;
+}
+
 static void look_ahead(Invocation *call, int argc, char **argv) {
     for (int at = 0; at < argc && strcmp(argv[at], "--") != 0; at++) {
         if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) call->help = true;
         if (strcmp(argv[at], "--json") == 0) call->json = true;
-        if (strncmp(argv[at], "--config=", 9) == 0) call->config_path = argv[at] + 9;
-        if (strcmp(argv[at], "--config") == 0 && at + 1 < argc) call->config_path = argv[at + 1];
-        if (strncmp(argv[at], "--scale=", 8) == 0) call->scale = argv[at] + 8;
-        if (strcmp(argv[at], "--scale") == 0 && at + 1 < argc) call->scale = argv[at + 1];
-        if (strncmp(argv[at], "--run=", 6) == 0) call->run = argv[at] + 6;
-        if (strcmp(argv[at], "--run") == 0 && at + 1 < argc) call->run = argv[at + 1];
     }
+    call->config_path = value_on_line(argc, argv, "--config");
+    call->scale = value_on_line(argc, argv, "--scale");
+    call->run = value_on_line(argc, argv, "--run");
 }
 
 /* With --resume and no --config, the run's own config.json is the configuration file. */
 static Status find_run_config(Invocation *call, int argc, char **argv) {
-    const char *out = NULL;
+    const char *out = value_on_line(argc, argv, "--out");
     bool resume = false;
     for (int at = 0; at < argc && strcmp(argv[at], "--") != 0; at++) {
         if (strcmp(argv[at], "--resume") == 0 || strncmp(argv[at], "--resume=", 9) == 0 ||
             strncmp(argv[at], "--resume-from", 13) == 0)
             resume = true;
         if (strcmp(argv[at], "--no-resume") == 0) resume = false;
-        if (strncmp(argv[at], "--out=", 6) == 0) out = argv[at] + 6;
-        if (strcmp(argv[at], "--out") == 0 && at + 1 < argc) out = argv[at + 1];
     }
     if (!resume || !out) return OK;
     TRY(path_join(&call->run_config, out, "config.json"));

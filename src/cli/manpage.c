@@ -83,6 +83,34 @@ static void write_command(FILE *out, const Command *command) {
     }
 }
 
+static const char *const exit_codes[][2] = {
+    {"0", "Success."},
+    {"1", "The command failed."},
+    {"2", "Invalid command line or configuration."},
+};
+
+static const char *const variables[][2] = {
+    {"OMP_NUM_THREADS", "Number of threads, unless \\-\\-threads overrides it."},
+    {"NO_COLOR", "Disables color if set."},
+    {"WEFT_CPU",
+     "Newest instruction set to use: sse2, avx2 or avx512; on aarch64 neon or neon+bf16. Default: the "
+     "CPU's."},
+    {"WEFT_CPU_BF16",
+     "Implementation of bf16 matrix multiplication and, on x86-64, attention: mmla, dot or amx if the CPU "
+     "supports it, or off to convert to fp32. Default: the fastest."},
+    {"WEFT_CPU_FP32",
+     "Implementation of fp32 matrix multiplication: fma or, if the CPU supports it, amx, which is faster "
+     "if few cores share the memory bandwidth. Default: fma."},
+    {"WEFT_CPU_INT8",
+     "Implementation of int8 matrix multiplication: i8mm, dotprod, amx, vnni or avx2 if the CPU supports "
+     "it, or plain. Default: the fastest."},
+    {"WEFT_TRACE", "If 1, errors are followed by the call chain they were returned through."},
+};
+
+static void write_terms(FILE *out, const char *const (*terms)[2], size_t count) {
+    for (size_t i = 0; i < count; i++) fprintf(out, ".TP\n%s\n%s\n", terms[i][0], terms[i][1]);
+}
+
 void manpage_write(FILE *out) {
     char titles[FAMILY_TITLES];
     family_titles(~0u, "and", titles);
@@ -106,44 +134,8 @@ void manpage_write(FILE *out) {
     for (const Command *const *command = commands_all(); *command; command++) write_command(out, *command);
     fputs(".SH COMMON OPTIONS\nEvery command accepts these.\n", out);
     for (size_t i = 0; i < common_options.count; i++) write_option(out, &common_options.options[i]);
-    fputs(
-        ".SH EXIT STATUS\n"
-        ".TP\n"
-        "0\n"
-        "Success.\n"
-        ".TP\n"
-        "1\n"
-        "The command failed.\n"
-        ".TP\n"
-        "2\n"
-        "Invalid command line or configuration.\n"
-        ".SH ENVIRONMENT\n"
-        ".TP\n"
-        "OMP_NUM_THREADS\n"
-        "Number of threads, unless \\-\\-threads overrides it.\n"
-        ".TP\n"
-        "NO_COLOR\n"
-        "Disables color if set.\n"
-        ".TP\n"
-        "WEFT_CPU\n"
-        "Newest instruction set to use: sse2, avx2 or avx512; on aarch64 neon or neon+bf16. Default: the "
-        "CPU's.\n"
-        ".TP\n"
-        "WEFT_CPU_BF16\n"
-        "Implementation of bf16 matrix multiplication and, on x86-64, attention: mmla, dot or amx if the CPU "
-        "supports it, or off to "
-        "convert to fp32. Default: the fastest.\n"
-        ".TP\n"
-        "WEFT_CPU_FP32\n"
-        "Implementation of fp32 matrix multiplication: fma or, if the CPU supports it, amx, which is faster "
-        "if few "
-        "cores share the memory bandwidth. Default: fma.\n"
-        ".TP\n"
-        "WEFT_CPU_INT8\n"
-        "Implementation of int8 matrix multiplication: i8mm, dotprod, amx, vnni or avx2 if the CPU supports "
-        "it, or plain. Default: the fastest.\n"
-        ".TP\n"
-        "WEFT_TRACE\n"
-        "If 1, errors are followed by the call chain they were returned through.\n",
-        out);
+    fputs(".SH EXIT STATUS\n", out);
+    write_terms(out, exit_codes, COUNT_OF(exit_codes));
+    fputs(".SH ENVIRONMENT\n", out);
+    write_terms(out, variables, COUNT_OF(variables));
 }
