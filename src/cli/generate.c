@@ -339,6 +339,7 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
                                     .dtype = precision.dtype,
                                     .cache = config->kv}));
     progress_end(progress);
+    TRY(device_check_precision(engine->device, precision.name));
     engine->device->advice = "a smaller {batch} or {max-tokens}, or {kv} int8";
     device_allow_tf32(engine->device, precision.tf32);
     warn_unused(&engine->report, config->model);

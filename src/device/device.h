@@ -139,8 +139,8 @@ int device_host_threads(int asked);
 int device_host_cores(void);
 /* GPUs: lets fp32 matmuls use tf32, which is several times faster. */
 void device_allow_tf32(Device *device, bool allow);
-/* A usage error if the GPU does not support fp8. */
-MUST_USE Status device_check_fp8(const Device *device);
+/* A usage error if the GPU does not support this precision, named as in DeviceSettings. */
+MUST_USE Status device_check_precision(const Device *device, const char *name);
 /* GPU utilization over the last fraction of a second, by all processes, 0 to 1; NAN if unavailable. */
 double device_utilization(Device *device);
 /* Energy of the GPU since the driver was loaded, in joules; NAN if unavailable. Use differences only. */

@@ -21,7 +21,11 @@ void device_allow_tf32(Device *device, bool allow) {
     (void)device, (void)allow;
 }
 
-Status device_check_fp8(const Device *device) {
-    (void)device;
+Status device_check_precision(const Device *device, const char *name) {
+    (void)device, (void)name;
     return OK;
+}
+
+int device_oldest_capability(void) {
+    return 0;
 }

@@ -34,6 +34,8 @@ typedef struct CudaInfo {
 
 /* Does not allocate GPU memory. */
 void device_cuda_info(CudaInfo *ret_info);
+/* The lowest compute capability of this host's GPUs (90 is 9.0); 0: there are none. */
+int device_oldest_capability(void);
 /* Loads the CUDA libraries and reports their versions. Returns the number of entries, 0 in a build without
  * CUDA. */
 int device_cuda_libraries(CudaLibrary ret_library[CUDA_LIBRARIES]);

@@ -60,7 +60,8 @@ Status kernels_precision(const char *device, const char *name, Precision *ret_pr
                                       {"tf32", DT_F32, true, false},
                                       {"fp8", DT_BF16, false, true}};
     bool gpu = strcmp(device, "cuda") == 0;
-    if (!name) name = gpu ? "bf16" : "fp32";
+    int oldest = name || !gpu ? 0 : device_oldest_capability();
+    if (!name) name = !gpu ? "fp32" : oldest && oldest < 80 ? "fp16" : "bf16";
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(name, known[i].name) || ((known[i].tf32 || known[i].fp8) && !gpu)) continue;
         *ret_precision = known[i];

@@ -316,8 +316,7 @@ static Status resolve_device(Job *job) {
                                                           : TRY_SMALLER "{offload} params, " TRY_SPLITTING;
     if (device_is_dryrun(job->device)) return OK;
     device_allow_tf32(job->device, precision.tf32);
-    if (precision.fp8) TRY(device_check_fp8(job->device));
-    return OK;
+    return device_check_precision(job->device, precision.name);
 }
 
 static int64_t count_matches(const Model *model, const OptimGroup *group) {

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "device/cuda/limits.h"
 #include "device/device.h"
 
 typedef struct CudaBlock CudaBlock; /* cached memory */

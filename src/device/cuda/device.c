@@ -212,19 +212,37 @@ const DeviceOps device_ops_cuda = {
     .done = done_cuda,
 };
 
-enum { OLDEST_CAPABILITY = 80, FP8_CAPABILITY = 89 };
+static CudaLimits limits[CUDA_DEVICES_SHOWN];
 
+CudaLimits cuda_limits(void) {
+    int index = -1;
+    if (cudaGetDevice(&index) != cudaSuccess || index < 0 || index >= CUDA_DEVICES_SHOWN)
+        return (CudaLimits){0};
+    return limits[index];
+}
+
+/* Kernels are chosen by what the code in this program was compiled for, if that is older than the GPU. Such
+ * code keeps to the shared memory of the GPUs that it is for. */
 static Status device_init(CudaDevice *cuda, int index) {
     struct cudaDeviceProp properties;
+    int compiled = 0;
     CUDA_TRY(cudaSetDevice(index));
     CUDA_TRY(cudaGetDeviceProperties(&properties, index));
     cuda->index = index;
     cuda->processors = properties.multiProcessorCount;
     cuda->capability = properties.major * 10 + properties.minor;
     cuda->shared_memory = properties.sharedMemPerBlockOptin;
-    if (cuda->capability < OLDEST_CAPABILITY)
-        return FAILED("GPU %d (%s) has compute capability %d.%d; weft needs 8.0 or newer", index,
-                      properties.name, properties.major, properties.minor);
+    if (cuda_code_capability(&compiled) != cudaSuccess)
+        return FAILED("GPU %d (%s) has compute capability %d.%d, and this weft was built for other GPUs; "
+                      "build it with WEFT_CUDA_ARCHITECTURES=%d%d",
+                      index, properties.name, properties.major, properties.minor, properties.major,
+                      properties.minor);
+    if (compiled < cuda->capability) cuda->capability = compiled;
+    const size_t most = cuda->capability >= 80   ? cuda->shared_memory
+                        : cuda->capability >= 75 ? 64 << 10
+                                                 : 96 << 10;
+    if (most < cuda->shared_memory) cuda->shared_memory = most;
+    limits[index] = (CudaLimits){.capability = cuda->capability, .shared_memory = cuda->shared_memory};
     return OK;
 }
 
@@ -232,7 +250,7 @@ Status device_new_cuda(Device **ret_device, int index) {
     CudaInfo info;
     device_cuda_info(&info);
     if (info.devices == 0) return FAILED("no GPU available: %s", info.problem);
-    if (index < 0 || index >= info.devices)
+    if (index < 0 || index >= info.devices || index >= CUDA_DEVICES_SHOWN)
         return FAILED("no GPU %d: this host has %d, numbered from 0", index, info.devices);
     CLEANUP(mem_freep) CudaDevice *cuda = NULL;
     CLEANUP(mem_freep) Device *device = NULL;
@@ -242,7 +260,7 @@ Status device_new_cuda(Device **ret_device, int index) {
     device->ops = &device_ops_cuda;
     device->index = index;
     device->threads = 1;
-    if (index < CUDA_DEVICES_SHOWN) device->limit = info.device[index].memory;
+    device->limit = info.device[index].memory;
     device->impl = cuda;
     *ret_device = device;
     cuda = NULL;
@@ -254,9 +272,12 @@ void device_allow_tf32(Device *device, bool allow) {
     if (!device_is_host(device)) ((CudaDevice *)device->impl)->tf32 = allow;
 }
 
-Status device_check_fp8(const Device *device) {
-    int capability = device_is_host(device) ? FP8_CAPABILITY : ((CudaDevice *)device->impl)->capability;
-    if (capability >= FP8_CAPABILITY) return OK;
-    return USAGE("{precision} fp8: GPU %d has compute capability %d.%d, but fp8 needs 8.9; use bf16",
-                 device->index, capability / 10, capability % 10);
+Status device_check_precision(const Device *device, const char *name) {
+    if (device_is_host(device)) return OK;
+    int capability = ((CudaDevice *)device->impl)->capability;
+    int needed = strcmp(name, "fp8") == 0 ? 89 : strcmp(name, "bf16") == 0 ? 80 : 0;
+    if (capability >= needed) return OK;
+    return USAGE("{precision} %s: GPU %d has compute capability %d.%d, but %s needs %d.%d; use %s", name,
+                 device->index, capability / 10, capability % 10, name, needed / 10, needed % 10,
+                 capability >= 80 ? "bf16" : "fp16");
 }

@@ -44,6 +44,15 @@ void device_cuda_info(CudaInfo *ret_info) {
     *ret_info = info;
 }
 
+int device_oldest_capability(void) {
+    CudaInfo info;
+    device_cuda_info(&info);
+    int oldest = 0;
+    for (int i = 0; i < info.devices && i < CUDA_DEVICES_SHOWN; i++)
+        if (!oldest || info.device[i].capability < oldest) oldest = info.device[i].capability;
+    return oldest;
+}
+
 /* ---- libraries ---- */
 
 /* Loads the first library that exists and looks up a function; NULL if not found. The library stays loaded.

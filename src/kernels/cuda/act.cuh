@@ -12,13 +12,6 @@ __device__ inline float reciprocal(float x) {
     return result;
 }
 
-// x limited to [-30, 30]; NaN stays NaN. Comparisons would take twice as many instructions.
-__device__ inline float clamp_30(float x) {
-    float result;
-    asm("min.NaN.f32 %0, %1, 0f41F00000;\n\tmax.NaN.f32 %0, %0, 0fC1F00000;" : "=f"(result) : "f"(x));
-    return result;
-}
-
 // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), where u is the argument of tanh in the GELU approximation.
 __device__ inline float gelu_gate(float x) {
     float u2 = 1.5957691216057308f * x * fmaf(0.044715f * x, x, 1.0f);

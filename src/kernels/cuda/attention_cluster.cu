@@ -372,6 +372,7 @@ __device__ inline Cursor copy_first(const Reader<T, D> &reader, const Keys &keys
 template <typename T, int D, typename P>
 __global__ void __launch_bounds__(P::threads, 512 / P::threads)
     cluster_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, int queries, bool early) {
+#if __CUDA_ARCH__ >= 900 // see attention_cluster_supports
     constexpr int size = Tile<D>::size;
     extern __shared__ __align__(1024) char memory[];
     const int warp = warp_number() % warps, block = P::blocks == 1 ? 0 : (int)cluster_rank();
@@ -428,6 +429,7 @@ __global__ void __launch_bounds__(P::threads, 512 / P::threads)
     combine<D, P::threads / 32>(pieces, own.count, [&](int query, int d, float value) {
         head_rows<T>(call.out, own.b, own.h + query)[d] = from_float<T>(value);
     });
+#endif
 }
 
 // Whether rows start at multiples of 16 bytes.

@@ -434,8 +434,13 @@ bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const Cu
     static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
         void *found = nullptr;
         cudaDriverEntryPointQueryResult result;
+#if CUDART_VERSION >= 12050
         cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
                                                              cudaEnableDefault, &result);
+#else
+        cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault,
+                                                    &result);
+#endif
         return error == cudaSuccess && result == cudaDriverEntryPointSuccess
                    ? (PFN_cuTensorMapEncodeTiled_v12000)found
                    : nullptr;

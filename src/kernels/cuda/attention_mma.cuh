@@ -19,6 +19,8 @@
 #include "kernels/cuda/ptx.cuh"
 
 constexpr int mma_warps = 4, mma_threads = 32 * mma_warps;
+// Enough for the tiles of every width up to 128; half of it is enough up to 64.
+constexpr int most_tile_bytes = 96 << 10;
 
 template <int DP> constexpr int tile_stride = DP + 8;
 
@@ -150,7 +152,9 @@ __device__ inline void kept_columns(uint32_t (&kept)[2], const CudaDropout &drop
 
 // Whether the tensor-core kernels support the call: a 16-bit type and 16-byte-aligned rows.
 inline bool fits_tiles(DType type, const CudaAttention *call, std::initializer_list<CudaHeads> all) {
-    if ((type != DT_BF16 && type != DT_F16) || call->D % 8 || call->D > 128) return false;
+    if ((type != DT_BF16 && type != DT_F16) || call->D % 8 || !has_mma() ||
+        call->D > (shared_limit() < most_tile_bytes ? 64 : 128))
+        return false;
     for (const CudaHeads &heads : all)
         if ((uintptr_t)heads.data % 16 || heads.batch % 8 || heads.head % 8 || heads.row % 8) return false;
     return true;

@@ -198,11 +198,11 @@ inline int processors() {
 
 // The most shared memory, in bytes, that a block on the current device can have.
 inline int shared_limit() {
-    int device = 0, bytes = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
-        return 0;
-    return bytes;
+    return (int)cuda_limits().shared_memory;
+}
+// Whether the tensor cores of the current device have the layouts of mma that device code uses.
+inline bool has_mma() {
+    return cuda_limits().capability >= 75;
 }
 
 // Whether all pointers, or the data of all tensors, are 16-byte aligned; NULL is.

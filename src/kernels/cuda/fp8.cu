@@ -78,7 +78,7 @@ __device__ inline void add_pack(float *sum, uint4 pack) {
 }
 
 __device__ inline uint32_t block_largest(uint32_t value, uint32_t *buffer) {
-    value = __reduce_max_sync(full_warp, value);
+    value = warp_largest(value);
     if (threadIdx.x % 32 == 0) buffer[threadIdx.x / 32] = value;
     __syncthreads();
     uint32_t amax = buffer[0];
@@ -274,7 +274,7 @@ __device__ inline void add_stats(TileStats &stats, const TensorPart &part, const
         amax = larger(amax, in[i]);
         if (part.sums) add_pack(sum, in[i]);
     }
-    amax = __reduce_max_sync(full_warp, max(amax & 0xffffu, amax >> 16));
+    amax = warp_largest(max(amax & 0xffffu, amax >> 16));
     if (threadIdx.x % 32 == 0) stats.maxima[threadIdx.x / 32] = amax;
     if (!part.sums) return;
 #pragma unroll

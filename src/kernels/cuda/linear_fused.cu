@@ -142,12 +142,12 @@ template <typename T, int BITS> cudaError_t launch(cudaStream_t stream, const Cu
 } // namespace
 
 static bool is_streamed(const CudaFused *call) {
-    return call->streamed && linear_stream_runs(call, shared_limit());
+    return call->streamed && cuda_limits().capability >= 80 && linear_stream_runs(call, shared_limit());
 }
 
 bool linear_fused_runs(const CudaFused *call) {
     bool is_16_bit = call->type == DT_BF16 || call->type == DT_F16;
-    if (!is_16_bit || call->rows > max_rows || call->inner % 64 != 0 || call->cols % tile != 0 ||
+    if (!is_16_bit || !has_mma() || call->rows > max_rows || call->inner % 64 != 0 || call->cols % tile != 0 ||
         !aligned_16(call->x, call->w, call->gamma, call->beta, call->res))
         return false;
     if (is_streamed(call)) return true;

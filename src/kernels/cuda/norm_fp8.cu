@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(threads, resident_blocks<P, Source>())
             out.rstd[r] = rstd;
         }
     }
-    amax = __reduce_max_sync(full_warp, max(amax & 0xffffu, amax >> 16));
+    amax = warp_largest(max(amax & 0xffffu, amax >> 16));
     if (lane == 0 && out.record) record_amax((uint32_t *)out.record, amax);
     __syncthreads();
     store_transposed(out, tile, stride, in_block, row0);

@@ -15,6 +15,9 @@ __device__ inline uint32_t shared_address(const void *pointer) {
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#include "kernels/cuda/ptx_old.cuh"
+#else
 __device__ inline void copy_async16(void *to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
@@ -76,6 +79,25 @@ __device__ inline void multiply_add<__half>(float (&d)[4], const uint32_t (&a)[4
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+// The largest value of a warp's lanes.
+__device__ inline uint32_t warp_largest(uint32_t value) {
+    return __reduce_max_sync(full_warp, value);
+}
+// x limited to [-30, 30]; NaN stays NaN. Comparisons would take twice as many instructions.
+__device__ inline float clamp_30(float x) {
+    float result;
+    asm("min.NaN.f32 %0, %1, 0f41F00000;\n\tmax.NaN.f32 %0, %0, 0fC1F00000;" : "=f"(result) : "f"(x));
+    return result;
+}
+// Integer mma of 16 rows x 8 columns x 32 inner elements. Lane 4g + t holds, of rows g and g + 8 and of
+// column g, the bytes 4t to 4t + 3 and 4t + 16 to 4t + 19.
+__device__ inline void multiply_add_int8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
 
 // Two values rounded to T, the first in the low half.
 template <typename T> __device__ inline uint32_t round_pair(float low, float high);
