@@ -247,6 +247,7 @@ __device__ inline void multiply_groups(const CudaFused &call, const StreamMemory
 
 template <typename T, int BITS, int LINES, bool NORM>
 __global__ void __launch_bounds__(threads_claimed, 1) stream_kernel(CudaFused call) {
+#if __CUDA_ARCH__ >= 800 // see is_streamed in linear_fused.cu
     constexpr int count = stages<BITS, LINES, NORM>, size = stage_bytes<BITS>,
                   warps = warps_for_products<NORM>;
     extern __shared__ uint4 memory[];
@@ -274,6 +275,7 @@ __global__ void __launch_bounds__(threads_claimed, 1) stream_kernel(CudaFused ca
     chain_wait();
     prepare_rows<T, BITS, LINES, NORM>(call, at, slots, warp);
     multiply_groups<T, BITS, LINES, NORM>(call, at, portion, range, warp, copies, ring);
+#endif
 }
 
 template <int BITS, int LINES, bool NORM> int shared_bytes(const CudaFused &call) {
