@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "device/registry.h"
 #include "kernels/backend.h"
 
 static struct {

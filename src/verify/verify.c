@@ -249,14 +249,15 @@ static Status measure_links(Verify *v, json_t **ret_links) {
     return OK;
 }
 
-static Status find_precisions(Verify *v) {
+static void find_precisions(Verify *v) {
     static const char *const names[COVER_PRECISIONS] = {"fp32", "bf16", "fp16", "fp8"};
     bool gpu = !device_is_host(v->spec->device);
-    CLEANUP(status_freep) Status without = gpu ? device_check_fp8(v->spec->device) : FAILED("a CPU");
-    v->precisions = without ? COVER_PRECISIONS - 1 : COVER_PRECISIONS;
-    for (int i = 0; i < v->precisions; i++)
-        TRY(kernels_precision(gpu ? "cuda" : "cpu", names[i], &v->precision[i]));
-    return OK;
+    for (int i = 0; i < COVER_PRECISIONS; i++) {
+        Precision *precision = &v->precision[v->precisions];
+        CLEANUP(status_freep) Status without = kernels_precision(gpu ? "cuda" : "cpu", names[i], precision);
+        if (!without) without = device_check_precision(v->spec->device, names[i]);
+        v->precisions += !without;
+    }
 }
 
 static Status run(Verify *v, json_t **ret_result) {
@@ -265,7 +266,7 @@ static Status run(Verify *v, json_t **ret_result) {
     bool ok;
     TrialJob job;
     TRY(kernels_find(v->spec->kernels, &v->table));
-    TRY(find_precisions(v));
+    find_precisions(v);
     TRY(verify_findings_init(&v->findings, v->spec->host));
     while (trial_job(v->jobs, &job)) v->jobs++;
     TRY(mem_new((size_t)(v->jobs * v->precisions), sizeof *v->record, &v->record));
