@@ -1,5 +1,7 @@
 // What this program's device code was compiled for, where it can run at all.
-#include "device/cuda/limits.h"
+extern "C" {
+#include "device/cuda/cuda.h"
+}
 
 __global__ static void nothing() {}
 

@@ -4,7 +4,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include "device/cuda/limits.h"
 #include "device/device.h"
 
 typedef struct CudaBlock CudaBlock; /* cached memory */
@@ -13,7 +12,7 @@ typedef struct CudaSpan CudaSpan;   /* see spans.c */
 typedef struct CudaDevice {
     int index;
     int processors;       /* multiprocessors */
-    int capability;       /* 90 is 9.0 */
+    int capability;       /* of the GPU, or of the code that runs on it if that is older; 90 is 9.0 */
     size_t shared_memory; /* maximum bytes per thread block */
     bool tf32;            /* fp32 matmuls may use tf32 */
     int urgent;           /* streams from stream_new_urgent */
@@ -27,6 +26,18 @@ typedef struct CudaDevice {
     void *kernels;
     void (*kernels_free)(void *kernels);
 } CudaDevice;
+
+/* What kernels are chosen by on a GPU. */
+typedef struct CudaLimits {
+    int capability;       /* as in CudaDevice */
+    int processors;       /* the same */
+    size_t shared_memory; /* the same */
+} CudaLimits;
+
+/* Of the thread's current device; zeros if it has not been opened. */
+CudaLimits cuda_limits(void);
+/* code.cu: what this program's code for the current device was compiled for; an error if there is none. */
+cudaError_t cuda_code_capability(int *ret_capability);
 
 static inline cudaStream_t cuda_stream(const Stream *stream) {
     return (cudaStream_t)stream->impl;

@@ -242,7 +242,7 @@ static Status device_init(CudaDevice *cuda, int index) {
                         : cuda->capability >= 75 ? 64 << 10
                                                  : 96 << 10;
     if (most < cuda->shared_memory) cuda->shared_memory = most;
-    limits[index] = (CudaLimits){.capability = cuda->capability, .shared_memory = cuda->shared_memory};
+    limits[index] = (CudaLimits){cuda->capability, cuda->processors, cuda->shared_memory};
     return OK;
 }
 

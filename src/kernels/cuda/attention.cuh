@@ -70,6 +70,7 @@ __device__ inline Place place_of(int heads, int tiles, bool last_first) {
 
 // Dynamic shared memory beyond 48 KiB is an opt-in.
 template <typename Kernel> cudaError_t allow_shared(Kernel kernel, size_t bytes) {
+    if (bytes > (size_t)shared_limit()) return cudaErrorInvalidConfiguration;
     if (bytes <= 48 * 1024) return cudaSuccess;
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }

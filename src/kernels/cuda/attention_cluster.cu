@@ -490,8 +490,7 @@ bool attention_cluster_supports(DType type, DType cache, const CudaAttention *ca
     if (type == DT_F32 || cache != type || call->keys > most_keys) return false;
     if (call->D != 32 && call->D != 64 && call->D != 128 && call->D != 256) return false;
     return is_aligned(call->q) && is_aligned(call->k) && is_aligned(call->v) && is_aligned(k) &&
-           is_aligned(v) && call->k.row == call->D && call->v.row == call->D &&
-           has_clusters((const void *)cluster_kernel<__nv_bfloat16, 64, Plan<ranks, 1, 1>>);
+           is_aligned(v) && call->k.row == call->D && call->v.row == call->D && has_clusters();
 }
 
 cudaError_t launch_attention_cluster(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,

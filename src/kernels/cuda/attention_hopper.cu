@@ -438,8 +438,8 @@ bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const Cu
         cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
                                                              cudaEnableDefault, &result);
 #else
-        cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault,
-                                                    &result);
+        cudaError_t error =
+            cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result);
 #endif
         return error == cudaSuccess && result == cudaDriverEntryPointSuccess
                    ? (PFN_cuTensorMapEncodeTiled_v12000)found

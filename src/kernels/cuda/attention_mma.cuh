@@ -152,7 +152,7 @@ __device__ inline void kept_columns(uint32_t (&kept)[2], const CudaDropout &drop
 
 // Whether the tensor-core kernels support the call: a 16-bit type and 16-byte-aligned rows.
 inline bool fits_tiles(DType type, const CudaAttention *call, std::initializer_list<CudaHeads> all) {
-    if ((type != DT_BF16 && type != DT_F16) || call->D % 8 || !has_mma() ||
+    if ((type != DT_BF16 && type != DT_F16) || call->D % 8 || !has_mma(type) ||
         call->D > (shared_limit() < most_tile_bytes ? 64 : 128))
         return false;
     for (const CudaHeads &heads : all)

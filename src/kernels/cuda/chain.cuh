@@ -28,21 +28,13 @@ __device__ inline void chain_wait() {
 #endif
 }
 
-// Whether the kernel that runs on this device was compiled for `architecture` or later.
-inline bool is_compiled_for(const void *kernel, int architecture) {
-    cudaFuncAttributes code;
-    if (cudaFuncGetAttributes(&code, kernel) != cudaSuccess) return false;
-    return code.ptxVersion >= architecture && code.binaryVersion >= architecture;
-}
-
-// Whether the kernel was compiled with the wait instruction. All of weft's kernels are compiled alike, so one
-// answer per file is enough.
-inline bool has_chains(const void *kernel) {
-    static const bool has = [kernel] {
+// Whether kernels were compiled with the wait instruction.
+inline bool has_chains() {
+    static const bool off = [] {
         const char *asked = getenv("WEFT_CUDA_CHAIN");
-        return !(asked && !strcmp(asked, "off")) && is_compiled_for(kernel, chain_from);
+        return asked && !strcmp(asked, "off");
     }();
-    return has;
+    return !off && cuda_limits().capability >= chain_from;
 }
 
 inline bool is_recorded(cudaStream_t stream) {
@@ -64,8 +56,9 @@ inline cudaError_t launch_with(bool chain, const cudaLaunchAttribute *extra, Whe
                                Args... args) {
     cudaLaunchAttribute attribute[2] = {};
     unsigned count = 0;
+    if (shared > cuda_limits().shared_memory) return cudaErrorInvalidConfiguration; // as on an older GPU
     if (extra) attribute[count++] = *extra;
-    if (chain && has_chains((const void *)kernel)) {
+    if (chain && has_chains()) {
         attribute[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute[count++].val.programmaticStreamSerializationAllowed = 1;
     }

@@ -39,10 +39,8 @@ __device__ inline void cluster_wait() {}
 __device__ inline void store_remote(void *, unsigned, uint32_t) {}
 #endif
 
-// Whether the kernel was compiled for GPUs with clusters. One answer per file is enough; see has_chains.
-inline bool has_clusters(const void *kernel) {
-    static const bool has = is_compiled_for(kernel, 90);
-    return has;
+inline bool has_clusters() {
+    return cuda_limits().capability >= 90;
 }
 
 // `blocks` is the number of clusters times `size`.

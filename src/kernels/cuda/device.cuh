@@ -190,19 +190,20 @@ inline unsigned blocks_for(int64_t count, int each) {
 
 // Multiprocessors of the current device. The order of a reduction must not depend on this.
 inline int processors() {
-    int device = 0, count = 0;
-    if (cudaGetDevice(&device) != cudaSuccess) return 132;
-    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 132;
-    return count;
+    return cuda_limits().processors;
 }
 
 // The most shared memory, in bytes, that a block on the current device can have.
 inline int shared_limit() {
     return (int)cuda_limits().shared_memory;
 }
+// Whether a block can have this much dynamic shared memory; the kernel itself and the system use a little.
+inline bool fits_shared(size_t bytes) {
+    return bytes + 2048 <= (size_t)shared_limit();
+}
 // Whether the tensor cores of the current device have the layouts of mma that device code uses.
-inline bool has_mma() {
-    return cuda_limits().capability >= 75;
+inline bool has_mma(DType type) {
+    return cuda_limits().capability >= (type == DT_F16 ? 75 : 80);
 }
 
 // Whether all pointers, or the data of all tensors, are 16-byte aligned; NULL is.

@@ -258,6 +258,8 @@ __global__ void __launch_bounds__(block_threads, BLOCKS) backward_block_kernel(N
     }
 }
 
+// Returns how many lines of partial sums there will be; 0, without a launch, on a GPU with too little shared
+// memory.
 template <int P, int LANES, int SUMS, int THREADS, int BLOCKS, typename T>
 int start_backward_warps(Stream *stream, const NormBackward<false, T> &in) {
     constexpr int ROWS = THREADS / LANES, limit = BLOCKS * NORM_WAVE;
@@ -266,6 +268,7 @@ int start_backward_warps(Stream *stream, const NormBackward<false, T> &in) {
     int blocks = (int)(needed < limit ? needed : limit);
     size_t rows = 2 * (in.dres ? 3 : 2) * P * LANES * 16, sums = SUMS * (size_t)in.at.D * sizeof(float);
     size_t shared = ROWS * (rows > sums ? rows : sums);
+    if (!fits_shared(shared)) return 0;
     auto kernel = backward_warp_kernel<T, P, LANES, SUMS, THREADS, BLOCKS>;
     // If one of these fails, the error is detected after the launch.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
@@ -287,7 +290,8 @@ template <typename T> int64_t packs_of(const NormBackward<false, T> &in) {
     return row_packs<T>(in.at.D, aligned_16(in.dx, in.dy, in.x, in.gamma, in.dres));
 }
 
-// With column sums of dx and, if SUMS is 4, of dres. Returns as `backward`; 0 if rows are too long.
+// With column sums of dx and, if SUMS is 4, of dres. Returns as `backward`; 0 if rows are too long,
+// or too long for the GPU's shared memory.
 template <int SUMS, typename T> int backward_sums(Stream *stream, const NormBackward<false, T> &in) {
     const int64_t packs = packs_of(in);
     constexpr int few = SUMS == 4 ? 256 : 384;
@@ -301,12 +305,14 @@ template <int SUMS, typename T> int backward_sums(Stream *stream, const NormBack
 // Returns how many lines of partial sums there will be.
 template <typename T> int backward(Stream *stream, const NormBackward<false, T> &in) {
     const int64_t packs = packs_of(in);
-    if (packs <= 1 * 32) return start_backward_warps<1, 32, 2, 256, 3>(stream, in);
-    if (packs <= 2 * 32) return start_backward_warps<2, 32, 2, 256, 3>(stream, in);
-    if (packs <= 3 * 32) return start_backward_warps<3, 32, 2, 256, 2>(stream, in);
-    if (packs <= 2 * 64) return start_backward_warps<2, 64, 2, 256, 3>(stream, in);
-    if (packs <= 5 * 32) return start_backward_warps<5, 32, 2, 128, 3>(stream, in);
-    if (packs <= 7 * 32) return start_backward_warps<7, 32, 2, 128, 2>(stream, in);
+    const int lines = packs <= 1 * 32   ? start_backward_warps<1, 32, 2, 256, 3>(stream, in)
+                      : packs <= 2 * 32 ? start_backward_warps<2, 32, 2, 256, 3>(stream, in)
+                      : packs <= 3 * 32 ? start_backward_warps<3, 32, 2, 256, 2>(stream, in)
+                      : packs <= 2 * 64 ? start_backward_warps<2, 64, 2, 256, 3>(stream, in)
+                      : packs <= 5 * 32 ? start_backward_warps<5, 32, 2, 128, 3>(stream, in)
+                      : packs <= 7 * 32 ? start_backward_warps<7, 32, 2, 128, 2>(stream, in)
+                                        : 0;
+    if (lines) return lines;
     if (packs <= 2 * block_threads) return start_backward_blocks<2, 2>(stream, in);
     if (packs <= 4 * block_threads) return start_backward_blocks<4, 1>(stream, in);
     return start_backward_any(stream, in);

@@ -121,9 +121,10 @@ template <typename T, int WARPS> cudaError_t launch(cudaStream_t stream, const S
 
 bool gemm_skinny_supports(const CudaGemm *p) {
     bool is_16_bit = p->left_type == DT_BF16 || p->left_type == DT_F16;
-    return is_16_bit && has_mma() && p->right_type == p->left_type && p->rows <= max_rows && p->inner % 8 == 0 &&
-           p->cols <= INT32_MAX / 2 && p->inner <= INT32_MAX / 2 && !p->left_transposed &&
-           p->right_transposed && !p->accumulate && !p->slope && aligned_16(p->left, p->right);
+    return is_16_bit && has_mma(p->left_type) && p->right_type == p->left_type && p->rows <= max_rows &&
+           p->inner % 8 == 0 && p->cols <= INT32_MAX / 2 && p->inner <= INT32_MAX / 2 &&
+           !p->left_transposed && p->right_transposed && !p->accumulate && !p->slope &&
+           aligned_16(p->left, p->right);
 }
 
 cudaError_t launch_gemm_skinny(cudaStream_t stream, const CudaGemm *p, Act act, void *pre) {

@@ -147,8 +147,8 @@ static bool is_streamed(const CudaFused *call) {
 
 bool linear_fused_runs(const CudaFused *call) {
     bool is_16_bit = call->type == DT_BF16 || call->type == DT_F16;
-    if (!is_16_bit || !has_mma() || call->rows > max_rows || call->inner % 64 != 0 || call->cols % tile != 0 ||
-        !aligned_16(call->x, call->w, call->gamma, call->beta, call->res))
+    if (!is_16_bit || !has_mma(call->type) || call->rows > max_rows || call->inner % 64 != 0 ||
+        call->cols % tile != 0 || !aligned_16(call->x, call->w, call->gamma, call->beta, call->res))
         return false;
     if (is_streamed(call)) return true;
     return Shared(nullptr, *call, warps_for(*call), tiles_for(*call) * tile).bytes <= shared_limit();

@@ -203,15 +203,16 @@ cudaError_t update(Stream *stream, DType type, Parts *all, const Coefficients &s
         const Part &part = all->part[i];
         aligned = aligned && aligned_16(part.param, part.m, part.v, part.grad, part.copy);
     }
-    const int64_t tiles = cut(all, aligned ? tile_size : threads);
+    constexpr int many = 7, few = 3; // stages
+    const bool staged = aligned && fits_shared(few * sizeof(Inputs));
+    const int64_t tiles = cut(all, staged ? tile_size : threads);
     if (tiles > INT32_MAX / 2) return cudaErrorInvalidConfiguration;
     return with_param(type, [&](auto t) {
         using T = decltype(t);
-        constexpr int many = 7, few = 3; // stages
         const int most = update_processors(device);
-        if (aligned && device->shared_memory >= many * sizeof(Inputs))
+        if (staged && fits_shared(many * sizeof(Inputs)))
             return start<T, many>(stream, *all, spec, (int)tiles, most);
-        if (aligned) return start<T, few>(stream, *all, spec, (int)tiles, most);
+        if (staged) return start<T, few>(stream, *all, spec, (int)tiles, most);
         return launch_kernel(stream, adamw_any_kernel<T>, (unsigned)tiles, threads, 0, *all, spec,
                              (int)tiles);
     });

@@ -47,7 +47,8 @@ __device__ inline void load_matrices_transposed(uint32_t (&)[4], const void *) {
 }
 #endif
 
-template <typename T> __device__ inline void multiply_add(float (&)[4], const uint32_t (&)[4], uint32_t, uint32_t) {
+template <typename T>
+__device__ inline void multiply_add(float (&)[4], const uint32_t (&)[4], uint32_t, uint32_t) {
     __trap();
 }
 #if __CUDA_ARCH__ >= 750
@@ -56,9 +57,10 @@ __device__ inline void multiply_add<__half>(float (&d)[4], const uint32_t (&a)[4
     const uint32_t b[2] = {b0, b1};
 #pragma unroll
     for (int half = 0; half < 2; half++)
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
+        asm volatile(
+            "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
 }
 #endif
 

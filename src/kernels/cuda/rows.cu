@@ -186,7 +186,7 @@ cudaError_t largest(Stream *stream, Tensor index, Tensor x, ArgmaxAdvance advanc
     const int64_t M = tensor_rows(x), C = tensor_cols(x);
     return with_type(x.dtype, [&](auto t) {
         using T = decltype(t);
-        if (M <= few && C > argmax_threads && has_clusters((const void *)argmax_cluster_kernel<T>))
+        if (M <= few && C > argmax_threads && has_clusters())
             return launch_cluster(true, cluster_size, stream, argmax_cluster_kernel<T>,
                                   (unsigned)M * cluster_size, argmax_threads, 0, data<int32_t>(index),
                                   data<T>(x), C, advance);

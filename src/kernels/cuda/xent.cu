@@ -393,8 +393,7 @@ cudaError_t start_rows(Stream *stream, const Call &call, Fp8Gradient fp8, bool *
     auto start = [&](auto count) {
         constexpr int P = decltype(count)::value;
         size_t row = (size_t)P * row_threads * sizeof(uint4);
-        // The rest is used by the kernel itself and the system.
-        const bool fits = row + 2048 <= device->shared_memory;
+        const bool fits = fits_shared(row);
         auto kernel = fits ? row_kernel<T, P, true, FP8> : row_kernel<T, P, false, FP8>;
         if (!fits) row = 0;
         // If this fails, so does the launch.
