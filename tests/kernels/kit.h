@@ -60,6 +60,12 @@ static inline void kit_init(Kit *kit, const char *backend, int threads) {
     assert_ok(kernels_find(backend, &kit->exec.table));
 }
 
+/* GPUs before Ampere have no instructions for bf16. */
+static inline bool kit_has_bf16(const Kit *kit) {
+    CLEANUP(status_freep) Status without = device_check_precision(kit->device, "bf16");
+    return !without;
+}
+
 /* Number of guard bytes that were overwritten (cuda only). */
 static inline int64_t kit_overruns(const Kit *kit) {
     int64_t count = 0;

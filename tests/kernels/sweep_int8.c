@@ -140,7 +140,7 @@ void linear_int8_forward_sweep(Sweep *sweep) {
 
 static Tensor in_16_bits(Kit *kit, Tensor shape) {
     shape = typed(kit, shape);
-    if (test_on_cuda() && shape.dtype == DT_F32) shape.dtype = DT_BF16;
+    if (test_on_cuda() && shape.dtype == DT_F32) shape.dtype = kit_has_bf16(kit) ? DT_BF16 : DT_F16;
     return shape;
 }
 

@@ -240,8 +240,9 @@ static int64_t sweep_kernel(KernelId id, DType compute) {
         sweep.kit[i].compute = compute;
     }
     sweep.is_reference = is_reference(sweep.kit[KIT_TWO].exec.table, sweep.kit[KIT_REF].exec.table, id);
-    sweeps[id](&sweep);
-    assert_true(sweep.cases > 0);
+    const bool supported = compute != DT_BF16 || kit_has_bf16(&sweep.kit[sweep.kits - 1]);
+    if (supported) sweeps[id](&sweep);
+    assert_true(sweep.cases > 0 || !supported);
     for (int i = 0; i < sweep.kits; i++) {
         assert_int_equal(sweep.kit[i].profile.kernel[id].calls, sweep.cases);
         kit_done(&sweep.kit[i]);

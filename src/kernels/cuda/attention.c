@@ -42,7 +42,7 @@ static Status call_init(CudaAttention *call, const char *kernel, Tensor out, Ten
     int64_t B = s.B, T = s.T, H = s.H, D = s.D;
     int64_t longest = T > keys ? T : keys;
     if (spec->kv.data) return FAILED("%s: keys of other ranks are only supported on a CPU", kernel);
-    int widest = cuda_limits().shared_memory < 100 << 10 ? 160 : WIDEST;
+    int widest = T > 1 && cuda_limits().shared_memory < 100 << 10 ? 160 : WIDEST;
     if (D > widest)
         return FAILED("%s: the head size is %lld; expected at most %d", kernel, (long long)D, widest);
     if (longest > INT_MAX / 2 || (double)(B * H) * (double)(longest / 16 + 1) > INT_MAX || B * T > INT_MAX)
