@@ -199,10 +199,13 @@ static double attention_factor(const Costs *costs, const StepEvent *event, bool 
     return !hopper ? 1.4 : backward ? 2.8 : 3.4;
 }
 
+/* Before compute capability 7.5, attention uses no tensor cores; see kernels/cuda/cuda.h. */
 static Cost cost_attention(const Costs *costs, const StepEvent *event) {
     const Cluster *c = costs->cluster;
     bool backward = event->what == KERNEL_ATTENTION_BACKWARD;
-    double compute = event->flops / (c->peak_flops[plain_rate(costs)] * c->attention_share[backward]);
+    bool plain = c->gpu && c->capability > 0 && c->capability < 7.5;
+    double peak = c->peak_flops[plain ? RATE_FP32 : plain_rate(costs)];
+    double compute = event->flops / (peak * c->attention_share[backward]);
     compute *= attention_factor(costs, event, backward);
     return (Cost){.device_s = fmax(compute, cost_memory(costs, event->bytes)), .launches = backward ? 3 : 1};
 }
