@@ -1,6 +1,6 @@
 /* A device owns tensor memory and runs kernels. All tensor memory comes from dev_alloc, which counts it by
  * tag. Streams order work. CPU streams are synchronous: work is done when the call returns, unless
- * Stream.leaves is set. */
+ * Stream.background is set. */
 #ifndef WEFT_DEVICE_DEVICE_H
 #define WEFT_DEVICE_DEVICE_H
 
@@ -101,8 +101,8 @@ struct Stream {
     Buffer workspace; /* grows on demand, see stream_workspace */
     bool asked;       /* dry run: a workspace was requested, see stream_workspace */
     bool urgent;      /* see stream_new_urgent */
-    bool leaves;      /* CPU: kernels may leave work to idle threads, to be awaited by an event or a sync */
-    int64_t left;     /* CPU: number of the last such work (device/pool.h) */
+    bool background; /* CPU: kernels may add background work (device/pool.h), awaited by an event or a sync */
+    int64_t background_work; /* CPU: number of the last such work */
     union {
         void *event;
         int64_t ns;

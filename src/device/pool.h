@@ -24,22 +24,23 @@ void pool_free(Pool *pool);
  * the calling thread if pool is NULL, or if the pool is running a job already. */
 void pool_run(Pool *pool, int64_t tasks, PoolTask *task, const void *context);
 
-/* Work for threads that would otherwise wait: those for which a job has no task left, and all of them between
- * jobs. One thread in four prefers it to jobs: GEMMs are bound by arithmetic and hardly slower without them,
- * while work that is bound by memory gets most of its bandwidth. Tasks should take microseconds, because a
- * thread completes its task before it joins the next job. The calling thread of pool_run takes none. */
+/* Background work, for threads that would otherwise wait: those for which a job has no task left, and all of
+ * them between jobs. One thread in four prefers it to jobs: GEMMs are bound by arithmetic and hardly slower
+ * without them, while work that is bound by memory gets most of its bandwidth. Tasks should take
+ * microseconds, because a thread completes its task before it joins the next job. The calling thread of
+ * pool_run takes none. */
 typedef struct PoolWork {
     int64_t tasks;
     PoolTask *task;
     void (*finish)(const void *context); /* runs after all tasks, on one thread; may be NULL */
-    const void *context;                 /* pool_leave copies `bytes` bytes of it */
+    const void *context;                 /* pool_add_background copies `bytes` bytes of it */
     size_t bytes;
 } PoolWork;
 
-/* Leaves work to such threads. *ret_number is for pool_await, 1 for the first work of a pool. Without other
+/* Adds such work. *ret_number is for pool_await, 1 for the first work of a pool. Without other
  * threads, the work is done at once, and *ret_number keeps its value. One thread calls this and pool_await.
  */
-MUST_USE Status pool_leave(Pool *pool, const PoolWork *work, int64_t *ret_number);
+MUST_USE Status pool_add_background(Pool *pool, const PoolWork *work, int64_t *ret_number);
 /* Returns when all work up to this number is complete; the calling thread takes part. */
 void pool_await(Pool *pool, int64_t number);
 /* The same for all work. pool may be NULL. */

@@ -56,7 +56,7 @@ static Status linear_backward_input_dryrun(Stream *stream, Tensor dx, Tensor sum
                                            Act act, Tensor pre, bool accumulate) {
     (void)pre;
     LinearResult how = linear_result(dx.dtype, tensor_rows(dx), tensor_cols(dx), act != ACT_NONE, accumulate);
-    size_t result = how.apart ? gpu_align((size_t)tensor_count(dx) * dtype_size(how.type)) : 0;
+    size_t result = how.separate ? gpu_align((size_t)tensor_count(dx) * dtype_size(how.type)) : 0;
     return request(stream, BLAS_WORKSPACE + converted_bytes(dy, w.dtype) + result + columns_bytes(sums, dx));
 }
 

@@ -46,7 +46,7 @@ static inline bool linear_in_fp32(DType type, int64_t cols, int64_t inner, bool 
  * apart. */
 typedef struct LinearResult {
     DType type;
-    bool apart;
+    bool separate;
 } LinearResult;
 
 static inline LinearResult linear_result(DType type, int64_t rows, int64_t cols, bool act, bool accumulate) {
@@ -55,7 +55,7 @@ static inline LinearResult linear_result(DType type, int64_t rows, int64_t cols,
     LinearResult result = {type, false};
     if (!act && !(accumulate && early)) return result;
     if (type != DT_F32 && fp32_bytes <= FP32_RESULT_BYTES) result.type = DT_F32;
-    result.apart = accumulate || result.type != type;
+    result.separate = accumulate || result.type != type;
     return result;
 }
 

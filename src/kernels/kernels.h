@@ -113,8 +113,8 @@ typedef struct AdamW {
 } AdamW;
 
 /* Parameters that are updated alike. `param` is fp32, and `copy` receives it in the compute type. If `param`
- * is DT_REST, `copy` is bf16 and contains the upper halves (f32_halves), which are read and written. The same
- * is true of all updates. */
+ * is DT_F32_LOWER, `copy` is bf16 and contains the upper halves (f32_halves), which are read and written. The
+ * same is true of all updates. */
 typedef struct AdamWPart {
     Tensor param, m, v, copy, grad;
     float lr, decay;

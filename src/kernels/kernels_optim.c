@@ -5,7 +5,7 @@
 /* Flat fp32 with an optional copy of any compute type, or halves. */
 static Status check_param(const char *kernel, Tensor param, Tensor copy) {
     int64_t count = tensor_count(param);
-    if (param.dtype == DT_REST) return check_like(kernel, "copy", copy, tensor_1d(NULL, DT_BF16, count));
+    if (param.dtype == DT_F32_LOWER) return check_like(kernel, "copy", copy, tensor_1d(NULL, DT_BF16, count));
     TRY(check_like(kernel, "param", param, tensor_1d(NULL, DT_F32, count)));
     if (!copy.data) return OK;
     TRY(check_float(kernel, "copy", copy));

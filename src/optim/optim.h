@@ -58,7 +58,7 @@ typedef struct OptimStep {
 
 /* A contiguous range of a rank's parameters with one rule. All tensors are flat, of the same length, and fp32
  * except `copy`, which receives the new parameters in the compute type; it may be absent. `param` may be
- * DT_REST; `copy` is then the upper half (f32_halves). */
+ * DT_F32_LOWER; `copy` is then the upper half (f32_halves). */
 typedef struct OptimPart {
     const ParamRule *rule;
     Tensor param, copy, grad;

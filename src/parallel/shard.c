@@ -40,7 +40,8 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
               &unit->param));
     if (shards_have_masters(shards))
         TRY(place(device, state_away, spec->train && !unit->layout.frozen ? MEM_OPTIMIZER : MEM_PARAMS,
-                  shard_bytes(unit->count, shards_have_halves(shards) ? DT_REST : DT_F32), &unit->master));
+                  shard_bytes(unit->count, shards_have_halves(shards) ? DT_F32_LOWER : DT_F32),
+                  &unit->master));
     if (!spec->train || unit->layout.frozen) return OK;
     TRY(dev_alloc(device, MEM_GRADS, shard_bytes(spec->grads ? part : all, DT_F32), &unit->grad));
     TRY(shard_spans(unit, &spec->optim));

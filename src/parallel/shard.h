@@ -106,7 +106,7 @@ typedef struct ShardUnit {
     bool counted;               /* counts in norms and checkpoints; a twin does so only on the first stage */
     int64_t first, count;       /* the shard that this rank updates, in elements */
     Buffer param;               /* dtype; full or shard */
-    Buffer master;              /* fp32 or DT_REST shard, only for 16-bit dtypes */
+    Buffer master;              /* fp32 or DT_F32_LOWER shard, only for 16-bit dtypes */
     Buffer state[OPTIM_STATES]; /* of the optimizer: fp32, the shard's elements from state_first */
     int64_t state_first[OPTIM_STATES]; /* the first element of the unit that has this state */
     Buffer outer, outer_momentum;      /* fp32 shard, with an OuterSpec */
@@ -207,7 +207,7 @@ void shard_release(Shards *shards, int unit);
 /* ---- gradients ---- */
 
 /* Whether idle threads do the work of updates, norms and clearing: on a CPU, unless a profile times it. */
-bool shards_leave(const Shards *shards);
+bool shards_background(const Shards *shards);
 /* Starts a step: clears all gradients, except those of parameters marked `overwritten`. With one rank on a
  * CPU, each is cleared before it is used: by shards_clear_ahead, shard_grad or shards_finish. */
 MUST_USE Status shards_begin(Shards *shards);

@@ -61,9 +61,9 @@ Status shards_clear_ahead(Shards *shards) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit_trains(unit) || unit->begun) continue;
         TRY(shard_await_update(shards, i, stream));
-        stream->leaves = shards_leave(shards);
+        stream->background = shards_background(shards);
         Status status = start_grad(shards, unit, unit->grad.data);
-        stream->leaves = false;
+        stream->background = false;
         TRY(status);
         TRY(stream_event_record(stream, &unit->updated));
     }
@@ -285,7 +285,7 @@ static Status add_squares(Shards *shards) {
     return OK;
 }
 
-bool shards_leave(const Shards *shards) {
+bool shards_background(const Shards *shards) {
     return device_is_host(shards->device) && !shards->exec->profile;
 }
 
@@ -297,9 +297,9 @@ Status shard_square(Shards *shards, int at) {
     ShardUnit *unit = &shards->unit[at];
     const UnitRange whole = {.count = unit->layout.numel};
     unit->squared = true;
-    shards->exec->stream->leaves = shards_leave(shards);
+    shards->exec->stream->background = shards_background(shards);
     Status status = add_range(shards, unit, &whole);
-    shards->exec->stream->leaves = false;
+    shards->exec->stream->background = false;
     return status;
 }
 

@@ -58,7 +58,7 @@ static bool span_part(const Shards *shards, int at, const ShardSpan *span, Optim
     int64_t place = first - unit->first;
     Values values = values_at(shard_values(shards, at), place);
     OptimPart part = {.rule = &span->rule,
-                      .param = values.rest ? tensor_1d(values.rest, DT_REST, count)
+                      .param = values.rest ? tensor_1d(values.rest, DT_F32_LOWER, count)
                                            : tensor_1d(values.data, DT_F32, count),
                       .grad = tensor_slice(shard_gradient(shards, at), place, count)};
     if (shards_have_masters(shards))
@@ -120,9 +120,9 @@ static Status step_apart(Shards *shards, const int *units, int count, const Opti
     for (int first = 0, next = 0; first < count; first = next) {
         int64_t elements = 0;
         while (next < count && elements < enough) elements += shards->unit[units[next++]].count;
-        stream->leaves = shards_leave(shards);
+        stream->background = shards_background(shards);
         Status status = step_units(shards, units + first, next - first, step);
-        stream->leaves = false;
+        stream->background = false;
         TRY(status);
         for (int i = first; i < next; i++) TRY(stream_event_record(stream, &shards->unit[units[i]].updated));
     }
@@ -208,9 +208,9 @@ Status shards_update_rows(Shards *shards, const int32_t *rows, int64_t count) {
     divide_rows(shards, rows, count, parts, &here, parts + count + 1, &others);
     shards->postponed.waits = false;
     TRY(step_parts(shards, step, parts, here));
-    stream->leaves = shards_leave(shards);
+    stream->background = shards_background(shards);
     Status status = step_parts(shards, step, parts + count + 1, others);
-    stream->leaves = false;
+    stream->background = false;
     TRY(status);
     return stream_event_record(stream, &shards->unit[shards->postponed.unit].updated);
 }

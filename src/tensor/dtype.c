@@ -6,13 +6,20 @@ static const struct {
     const char *name;
     size_t size;
 } types[DT_COUNT] = {
-    [DT_F32] = {"fp32", 4},        [DT_BF16] = {"bf16", 2},
-    [DT_F16] = {"fp16", 2},        [DT_F64] = {"fp64", 8},
-    [DT_I32] = {"int32", 4},       [DT_I64] = {"int64", 8},
-    [DT_U8] = {"uint8", 1},        [DT_E4M3] = {"e4m3", 1},
-    [DT_E5M2] = {"e5m2", 1},       [DT_I8] = {"int8", 1},
-    [DT_REST] = {"lower half", 2}, [DT_Q8] = {"int8 weights", 1},
-    [DT_Q4] = {"int4 weights", 1}, [DT_SPARSE] = {"sparse weights", 1},
+    [DT_F32] = {"fp32", 4},
+    [DT_BF16] = {"bf16", 2},
+    [DT_F16] = {"fp16", 2},
+    [DT_F64] = {"fp64", 8},
+    [DT_I32] = {"int32", 4},
+    [DT_I64] = {"int64", 8},
+    [DT_U8] = {"uint8", 1},
+    [DT_E4M3] = {"e4m3", 1},
+    [DT_E5M2] = {"e5m2", 1},
+    [DT_I8] = {"int8", 1},
+    [DT_F32_LOWER] = {"lower half", 2},
+    [DT_Q8] = {"int8 weights", 1},
+    [DT_Q4] = {"int4 weights", 1},
+    [DT_SPARSE] = {"sparse weights", 1},
 };
 
 size_t dtype_size(DType dtype) {

@@ -18,10 +18,10 @@ typedef enum {
     DT_E4M3, /* fp8: 4 exponent bits, 3 mantissa bits, up to 448, no infinity */
     DT_E5M2, /* fp8: 5 exponent bits, 2 mantissa bits, up to 57344 */
     DT_I8,
-    DT_REST,   /* the lower half of an fp32 value, see f32_halves */
-    DT_Q8,     /* int8 weights with scales, packed by int8_pack; opaque outside kernels */
-    DT_Q4,     /* int4 weights with scales, packed by int4_pack */
-    DT_SPARSE, /* sparse weights, packed by sparse_pack */
+    DT_F32_LOWER, /* the lower half of an fp32 value, see f32_halves */
+    DT_Q8,        /* int8 weights with scales, packed by int8_pack; opaque outside kernels */
+    DT_Q4,        /* int4 weights with scales, packed by int4_pack */
+    DT_SPARSE,    /* sparse weights, packed by sparse_pack */
     DT_COUNT
 } DType;
 

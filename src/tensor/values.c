@@ -26,7 +26,7 @@ Status values_here(Values from, int64_t count, float **ret_copy, const float **r
 static Status read_halves(Stream *stream, Values from, int64_t count, float **ret_copy,
                           const float **ret_values) {
     CLEANUP(mem_freep) uint16_t *halves = NULL;
-    size_t bytes = bytes_of(count, DT_REST);
+    size_t bytes = bytes_of(count, DT_F32_LOWER);
     TRY(mem_new(2 * (size_t)count, sizeof *halves, &halves));
     TRY(stream_copy(stream, halves, from.data, bytes, COPY_TO_HOST));
     TRY(stream_copy(stream, halves + count, from.rest, bytes, COPY_TO_HOST));
@@ -60,8 +60,8 @@ static Status write_halves(Stream *stream, Values to, int64_t count, const float
     uint16_t *upper = host ? to.data : halves, *rest = host ? to.rest : halves + count;
     for (int64_t i = 0; i < count; i++) upper[i] = f32_halves(from[i], &rest[i]);
     if (host) return OK;
-    TRY(stream_copy(stream, to.data, upper, bytes_of(count, DT_REST), COPY_TO_DEVICE));
-    TRY(stream_copy(stream, to.rest, rest, bytes_of(count, DT_REST), COPY_TO_DEVICE));
+    TRY(stream_copy(stream, to.data, upper, bytes_of(count, DT_F32_LOWER), COPY_TO_DEVICE));
+    TRY(stream_copy(stream, to.rest, rest, bytes_of(count, DT_F32_LOWER), COPY_TO_DEVICE));
     return stream_sync(stream);
 }
 

@@ -262,49 +262,49 @@ static void test_pool(void **state) {
     assert_int_equal(runs[POOL_TASKS - 1], expected[POOL_TASKS - 1] + 1);
 }
 
-enum { LEFT_WORKS = 12, LEFT_TASKS = 60 };
+enum { WORKS = 12, WORK_TASKS = 60 };
 
-/* Work that is left to idle threads: tasks that ran, and those that had run when it finished. */
-typedef struct LeftCounts {
-    atomic_int runs[LEFT_TASKS], all, at_finish;
-} LeftCounts;
+/* Background work: tasks that ran, and those that had run when it finished. */
+typedef struct BackgroundCounts {
+    atomic_int runs[WORK_TASKS], all, at_finish;
+} BackgroundCounts;
 
-typedef struct LeftContext {
-    LeftCounts *counts;
-} LeftContext;
+typedef struct BackgroundContext {
+    BackgroundCounts *counts;
+} BackgroundContext;
 
-static void left_task(const void *context, int64_t task, int thread) {
-    LeftCounts *counts = ((const LeftContext *)context)->counts;
+static void background_task(const void *context, int64_t task, int thread) {
+    BackgroundCounts *counts = ((const BackgroundContext *)context)->counts;
     (void)thread;
     if (task == 0) usleep(20);
     counts->runs[task]++;
     counts->all++;
 }
 
-static void left_finish(const void *context) {
-    LeftCounts *counts = ((const LeftContext *)context)->counts;
+static void background_finish(const void *context) {
+    BackgroundCounts *counts = ((const BackgroundContext *)context)->counts;
     counts->at_finish = (int)counts->all;
 }
 
-static void leave_some(Pool *pool, LeftCounts *counts, PoolJob *job) {
-    int64_t number[LEFT_WORKS] = {0};
-    for (int i = 0; i < LEFT_WORKS; i++) {
-        LeftContext context = {&counts[i]};
-        PoolWork work = {LEFT_TASKS - i, left_task, left_finish, &context, sizeof context};
-        assert_ok(pool_leave(pool, &work, &number[i]));
+static void leave_some(Pool *pool, BackgroundCounts *counts, PoolJob *job) {
+    int64_t number[WORKS] = {0};
+    for (int i = 0; i < WORKS; i++) {
+        BackgroundContext context = {&counts[i]};
+        PoolWork work = {WORK_TASKS - i, background_task, background_finish, &context, sizeof context};
+        assert_ok(pool_add_background(pool, &work, &number[i]));
         context.counts = NULL; /* it was copied */
         if (i % 2) pool_run(pool, 20, counted_task, job);
         if (i % 4 != 3) continue;
         pool_await(pool, number[i - 2]);
-        assert_int_equal(counts[i - 2].at_finish, LEFT_TASKS - i + 2);
+        assert_int_equal(counts[i - 2].at_finish, WORK_TASKS - i + 2);
     }
 }
 
-/* Every task of left work runs once, beside jobs or when it is awaited, and `finish` after all of them. There
- * is more work than a pool can hold at a time. */
-static void check_left(int threads) {
+/* Every task of background work runs once, beside jobs or when it is awaited, and `finish` after all of them.
+ * There is more work than a pool can hold at a time. */
+static void check_background(int threads) {
     enum { ROUNDS = 40 };
-    static LeftCounts counts[LEFT_WORKS];
+    static BackgroundCounts counts[WORKS];
     Pool *pool = NULL;
     assert_ok(pool_new(&pool, threads));
     atomic_int runs[POOL_TASKS] = {0};
@@ -313,21 +313,21 @@ static void check_left(int threads) {
         memset(counts, 0, sizeof counts);
         leave_some(pool, counts, &job);
         pool_await_all(pool);
-        for (int i = 0; i < LEFT_WORKS; i++) {
-            assert_int_equal(counts[i].at_finish, LEFT_TASKS - i);
-            for (int task = 0; task < LEFT_TASKS; task++)
-                assert_int_equal(counts[i].runs[task], task < LEFT_TASKS - i);
+        for (int i = 0; i < WORKS; i++) {
+            assert_int_equal(counts[i].at_finish, WORK_TASKS - i);
+            for (int task = 0; task < WORK_TASKS; task++)
+                assert_int_equal(counts[i].runs[task], task < WORK_TASKS - i);
         }
     }
-    for (int i = 0; i < 20; i++) assert_int_equal(runs[i], ROUNDS * LEFT_WORKS / 2);
+    for (int i = 0; i < 20; i++) assert_int_equal(runs[i], ROUNDS * WORKS / 2);
     assert_false(job.wrong);
     pool_free(pool);
 }
 
-static void test_pool_left(void **state) {
-    check_left(1);
-    check_left(2);
-    check_left(POOL_THREADS);
+static void test_pool_background(void **state) {
+    check_background(1);
+    check_background(2);
+    check_background(POOL_THREADS);
 }
 
 int main(void) {
@@ -341,7 +341,7 @@ int main(void) {
         cmocka_unit_test(test_host_memory),
         cmocka_unit_test(test_address_space),
         cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_pool_left),
+        cmocka_unit_test(test_pool_background),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,7 @@ static Params params_begin(Kit *kit, const Args *args, Tensor whole) {
     Params params = {.whole = whole, .param = whole};
     if (kit->compute != DT_F32) params.copy = kit_take(kit, typed(kit, whole));
     if (!(args->flags & HALVES) || kit->compute != DT_BF16) return params;
-    params.param = kit_take(kit, tensor_1d(NULL, DT_REST, tensor_count(whole)));
+    params.param = kit_take(kit, tensor_1d(NULL, DT_F32_LOWER, tensor_count(whole)));
     exchange_halves(whole, params.copy, params.param, false);
     return params;
 }
@@ -31,7 +31,7 @@ static Params params_begin(Kit *kit, const Args *args, Tensor whole) {
 /* Checks copies, and joins halves. */
 static void params_end(const Params *params) {
     Tensor copy = params->copy;
-    if (params->param.dtype == DT_REST) {
+    if (params->param.dtype == DT_F32_LOWER) {
         exchange_halves(params->whole, copy, params->param, true);
         return;
     }

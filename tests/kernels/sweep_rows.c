@@ -443,7 +443,7 @@ static void adamw_step_case(Kit *kit, const Args *args) {
                   .grad_scale = 0.7f};
     Tensor copy = kit->compute == DT_F32 ? TENSOR_NONE : kit_take(kit, typed(kit, param));
     bool halves = args->flags & 8 && kit->compute == DT_BF16;
-    Tensor rest = kit_take(kit, tensor_1d(NULL, DT_REST, args->n[0]));
+    Tensor rest = kit_take(kit, tensor_1d(NULL, DT_F32_LOWER, args->n[0]));
     if (halves) exchange_halves(param, copy, rest, false);
     AdamWPart part[70],
         all = {halves ? rest : param, m, v, copy, grad, 1e-2f, args->flags & 1 ? 0.1f : 0, args->flags & 4};
@@ -475,7 +475,7 @@ static void adamw_bits_case(Kit *kit, const Args *args) {
     Tensor shape = shape1(count), m = kit_take(kit, shape), v = kit_take(kit, shape),
            grad = kit_take(kit, shape);
     Tensor upper = kit_take(kit, tensor_1d(NULL, DT_BF16, count)),
-           rest = kit_take(kit, tensor_1d(NULL, DT_REST, count));
+           rest = kit_take(kit, tensor_1d(NULL, DT_F32_LOWER, count));
     float value[64];
     assert_true(count <= 64);
     for (int64_t i = 0; i < count; i++) {

@@ -158,9 +158,9 @@ static void test_convert(void **state) {
 
 static void test_names(void **state) {
     static const size_t sizes[DT_COUNT] = {
-        [DT_F32] = 4,  [DT_BF16] = 2, [DT_F16] = 2,  [DT_F64] = 8,   [DT_I32] = 4,
-        [DT_I64] = 8,  [DT_U8] = 1,   [DT_E4M3] = 1, [DT_E5M2] = 1,  [DT_I8] = 1,
-        [DT_REST] = 2, [DT_Q8] = 1,   [DT_Q4] = 1,   [DT_SPARSE] = 1};
+        [DT_F32] = 4,       [DT_BF16] = 2, [DT_F16] = 2,  [DT_F64] = 8,   [DT_I32] = 4,
+        [DT_I64] = 8,       [DT_U8] = 1,   [DT_E4M3] = 1, [DT_E5M2] = 1,  [DT_I8] = 1,
+        [DT_F32_LOWER] = 2, [DT_Q8] = 1,   [DT_Q4] = 1,   [DT_SPARSE] = 1};
     for (int i = 0; i < DT_COUNT; i++) {
         assert_int_equal(dtype_size(i), sizes[i]);
         assert_non_null(dtype_name(i));

@@ -44,10 +44,10 @@ static NcclGroup *impl(const Group *group) {
 
 static ncclDataType_t type_of(DType dtype) {
     static const ncclDataType_t types[DT_COUNT] = {
-        [DT_F32] = ncclFloat32,  [DT_BF16] = ncclBfloat16, [DT_F16] = ncclFloat16, [DT_F64] = ncclFloat64,
-        [DT_I32] = ncclInt32,    [DT_I64] = ncclInt64,     [DT_U8] = ncclUint8,    [DT_E4M3] = ncclUint8,
-        [DT_E5M2] = ncclUint8,   [DT_I8] = ncclInt8,       [DT_Q8] = ncclUint8,    [DT_Q4] = ncclUint8,
-        [DT_SPARSE] = ncclUint8, [DT_REST] = ncclFloat16}; /* only moved, like all after DT_I64 */
+        [DT_F32] = ncclFloat32,  [DT_BF16] = ncclBfloat16,    [DT_F16] = ncclFloat16, [DT_F64] = ncclFloat64,
+        [DT_I32] = ncclInt32,    [DT_I64] = ncclInt64,        [DT_U8] = ncclUint8,    [DT_E4M3] = ncclUint8,
+        [DT_E5M2] = ncclUint8,   [DT_I8] = ncclInt8,          [DT_Q8] = ncclUint8,    [DT_Q4] = ncclUint8,
+        [DT_SPARSE] = ncclUint8, [DT_F32_LOWER] = ncclFloat16}; /* only moved, like all after DT_I64 */
     return types[dtype];
 }
 

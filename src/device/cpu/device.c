@@ -57,7 +57,7 @@ static Status alloc_cpu_host(Device *device, size_t bytes, void **ret_data) {
 }
 
 static Status copy_cpu(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
-    if (kind == COPY_TO_HOST) pool_await(stream->device->pool, stream->left);
+    if (kind == COPY_TO_HOST) pool_await(stream->device->pool, stream->background_work);
     memmove(dst, src, bytes);
     return OK;
 }
@@ -81,7 +81,8 @@ static Status zero_cpu(Stream *stream, void *dst, size_t bytes) {
     Zero zero = {dst, bytes};
     int64_t parts = (int64_t)((bytes + ZERO_PART - 1) / ZERO_PART);
     PoolWork work = {.tasks = parts, .task = zero_task, .context = &zero, .bytes = sizeof zero};
-    if (stream->leaves && parts > 1) return pool_leave(stream->device->pool, &work, &stream->left);
+    if (stream->background && parts > 1)
+        return pool_add_background(stream->device->pool, &work, &stream->background_work);
     pool_run(stream->device->pool, parts, zero_task, &zero);
     return OK;
 }
@@ -101,7 +102,7 @@ static Status stream_wait_cpu(Stream *stream, Stream *other) {
     return stream_sync_cpu(other);
 }
 
-/* What kernels have left to idle threads. */
+/* The background work up to a number. */
 typedef struct Event {
     Pool *pool;
     int64_t number;
@@ -110,14 +111,14 @@ typedef struct Event {
 static Status event_record_cpu(Stream *stream, void **event) {
     Event *made = *event;
     if (!made) TRY(mem_new(1, sizeof *made, &made));
-    *made = (Event){stream->device->pool, stream->left};
+    *made = (Event){stream->device->pool, stream->background_work};
     *event = made;
     return OK;
 }
 
 static Status event_sync_cpu(void *event) {
-    const Event *left = event;
-    pool_await(left->pool, left->number);
+    const Event *work = event;
+    pool_await(work->pool, work->number);
     return OK;
 }
 

@@ -3,7 +3,7 @@
  * only after it has claimed a task, and the next job cannot start before that task is complete, so it never
  * sees fields of two jobs.
  *
- * Work that is left to idle threads has tickets of the same kind, in a ring of slots. A thread that finds a
+ * Background work has tickets of the same kind, in a ring of slots. A thread that finds a
  * slot in use by later work than it expected has claimed a task of that work, which is as good. */
 #include "device/pool.h"
 #include "base/clock.h"
@@ -37,10 +37,10 @@ typedef struct Core {
     bool own;
 } Core;
 
-/* Work left to idle threads. */
-enum { LEFT_SLOTS = 128 };
+/* Background work. */
+enum { BACKGROUND_SLOTS = 128 };
 
-typedef struct Left {
+typedef struct Background {
     _Alignas(64) _Atomic uint64_t ticket;
     _Alignas(64) _Atomic uint32_t finished;
     _Atomic int64_t complete; /* the number of the last work here that is complete */
@@ -48,13 +48,13 @@ typedef struct Left {
     PoolTask *task;
     void (*finish)(const void *context);
     void *context;
-} Left;
+} Background;
 
 typedef struct Worker {
     Pool *pool;
     Core core;
     int number;
-    bool prefers_left;
+    bool prefers_background;
     pthread_t thread;
 } Worker;
 
@@ -71,9 +71,9 @@ struct Pool {
     atomic_bool awaited;  /* the caller waits for `complete` */
     pthread_mutex_t lock; /* for both conditions */
     pthread_cond_t work, complete;
-    Left left[LEFT_SLOTS];
-    int64_t left_complete;               /* the caller knows that all work up to this number is */
-    _Alignas(64) _Atomic int64_t newest; /* number of the last work that was left */
+    Background background[BACKGROUND_SLOTS];
+    int64_t background_complete;         /* the caller knows that all work up to this number is */
+    _Alignas(64) _Atomic int64_t newest; /* number of the last background work */
     _Atomic int64_t open;                /* the first that may have tasks to claim */
     Worker worker[];
 };
@@ -91,14 +91,14 @@ static bool has_more(const _Atomic uint64_t *ticket) {
     return (uint32_t)now < now >> 32;
 }
 
-static bool has_left(Pool *pool) {
+static bool has_background(Pool *pool) {
     return atomic_load(&pool->open) <= atomic_load(&pool->newest);
 }
 
 /* A condition for look(). `tasks` is not used. */
 static bool has_work(Pool *pool, uint32_t tasks) {
     (void)tasks;
-    return has_more(&pool->ticket) || has_left(pool);
+    return has_more(&pool->ticket) || has_background(pool);
 }
 
 static bool has_finished(Pool *pool, uint32_t tasks) {
@@ -125,24 +125,24 @@ static void work_off(Pool *pool, int thread) {
     }
 }
 
-static void run_left_task(Left *left, uint64_t ticket, int thread) {
+static void run_background_task(Background *work, uint64_t ticket, int thread) {
     uint32_t tasks = (uint32_t)(ticket >> 32);
-    left->task(left->context, (uint32_t)ticket, thread);
-    if (atomic_fetch_add(&left->finished, 1) + 1 < tasks) return;
-    if (left->finish) left->finish(left->context);
-    free(left->context);
-    atomic_store(&left->complete, left->number);
+    work->task(work->context, (uint32_t)ticket, thread);
+    if (atomic_fetch_add(&work->finished, 1) + 1 < tasks) return;
+    if (work->finish) work->finish(work->context);
+    free(work->context);
+    atomic_store(&work->complete, work->number);
 }
 
 /* Runs a task of the oldest work that has one; false if there is none. */
-static bool run_left(Pool *pool, int thread) {
+static bool run_background(Pool *pool, int thread) {
     for (;;) {
         int64_t number = atomic_load(&pool->open);
         if (number > atomic_load(&pool->newest)) return false;
-        Left *left = &pool->left[number % LEFT_SLOTS];
-        uint64_t ticket = has_more(&left->ticket) ? atomic_fetch_add(&left->ticket, 1) : 0;
+        Background *work = &pool->background[number % BACKGROUND_SLOTS];
+        uint64_t ticket = has_more(&work->ticket) ? atomic_fetch_add(&work->ticket, 1) : 0;
         if ((uint32_t)ticket < ticket >> 32) {
-            run_left_task(left, ticket, thread);
+            run_background_task(work, ticket, thread);
             return true;
         }
         atomic_compare_exchange_strong(&pool->open, &number, number + 1);
@@ -238,14 +238,14 @@ static void *worker_main(void *argument) {
     core_start(&worker->core);
     while (!atomic_load(&pool->stop)) {
         if (!look(pool, &worker->core, has_work, 0)) sleep_until_work(pool, &worker->core);
-        if (worker->prefers_left && run_left(pool, worker->number)) continue;
+        if (worker->prefers_background && run_background(pool, worker->number)) continue;
         work_off(pool, worker->number);
-        run_left(pool, worker->number);
+        run_background(pool, worker->number);
     }
     return NULL;
 }
 
-/* Threads that prefer left work. */
+/* Threads that prefer background work. */
 static int preferring(const Pool *pool) {
     return (pool->threads + 1) / 4;
 }
@@ -258,7 +258,7 @@ static void start(Pool *pool) {
     while (pool->started < pool->threads) {
         Worker *worker = &pool->worker[pool->started];
         int number = pool->started + 1;
-        *worker = (Worker){.pool = pool, .number = number, .prefers_left = number <= preferring(pool)};
+        *worker = (Worker){.pool = pool, .number = number, .prefers_background = number <= preferring(pool)};
         if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0) break;
         pool->started++;
     }
@@ -292,9 +292,9 @@ void pool_free(Pool *pool) {
     pthread_cond_broadcast(&pool->work);
     pthread_mutex_unlock(&pool->lock);
     for (int i = 0; i < pool->started; i++) pthread_join(pool->worker[i].thread, NULL);
-    for (int64_t number = pool->left_complete + 1; number <= pool->newest; number++) {
-        Left *left = &pool->left[number % LEFT_SLOTS];
-        if (atomic_load(&left->complete) < number) free(left->context);
+    for (int64_t number = pool->background_complete + 1; number <= pool->newest; number++) {
+        Background *work = &pool->background[number % BACKGROUND_SLOTS];
+        if (atomic_load(&work->complete) < number) free(work->context);
     }
     pthread_cond_destroy(&pool->complete);
     pthread_cond_destroy(&pool->work);
@@ -320,25 +320,25 @@ void pool_run(Pool *pool, int64_t tasks, PoolTask *task, const void *context) {
     atomic_store(&pool->busy, false);
 }
 
-Status pool_leave(Pool *pool, const PoolWork *work, int64_t *ret_number) {
+Status pool_add_background(Pool *pool, const PoolWork *work, int64_t *ret_number) {
     if (!pool || !pool->threads || !work->tasks) {
         for (int64_t i = 0; i < work->tasks; i++) work->task(work->context, i, 0);
         if (work->finish) work->finish(work->context);
         return OK;
     }
     int64_t number = pool->newest + 1;
-    pool_await(pool, number - LEFT_SLOTS);
+    pool_await(pool, number - BACKGROUND_SLOTS);
     void *context = NULL;
     TRY(mem_new(1, work->bytes, &context));
     memcpy(context, work->context, work->bytes);
     if (pool->started < pool->threads) start(pool);
-    Left *left = &pool->left[number % LEFT_SLOTS];
-    left->number = number;
-    left->task = work->task;
-    left->finish = work->finish;
-    left->context = context;
-    atomic_store(&left->finished, 0);
-    atomic_store(&left->ticket, (uint64_t)work->tasks << 32);
+    Background *slot = &pool->background[number % BACKGROUND_SLOTS];
+    slot->number = number;
+    slot->task = work->task;
+    slot->finish = work->finish;
+    slot->context = context;
+    atomic_store(&slot->finished, 0);
+    atomic_store(&slot->ticket, (uint64_t)work->tasks << 32);
     atomic_store(&pool->newest, number);
     wake(pool);
     *ret_number = number;
@@ -348,11 +348,11 @@ Status pool_leave(Pool *pool, const PoolWork *work, int64_t *ret_number) {
 void pool_await(Pool *pool, int64_t number) {
     enum { LOOKS = 1000 }; /* before the core is offered to a thread that may have lost its own */
     if (!pool) return;
-    for (int looks = 0; pool->left_complete < number;) {
-        Left *next = &pool->left[(pool->left_complete + 1) % LEFT_SLOTS];
-        if (atomic_load(&next->complete) > pool->left_complete)
-            pool->left_complete++;
-        else if (run_left(pool, 0))
+    for (int looks = 0; pool->background_complete < number;) {
+        Background *next = &pool->background[(pool->background_complete + 1) % BACKGROUND_SLOTS];
+        if (atomic_load(&next->complete) > pool->background_complete)
+            pool->background_complete++;
+        else if (run_background(pool, 0))
             looks = 0;
         else if (++looks % LOOKS == 0)
             sched_yield();

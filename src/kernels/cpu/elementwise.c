@@ -191,34 +191,34 @@ static Status sum_cpu(Stream *stream, Tensor total, Tensor x) {
 }
 
 /* Squares that idle threads add up. */
-typedef struct LeftSum {
+typedef struct BackgroundSum {
     Tensor x, total;
     double parts[];
-} LeftSum;
+} BackgroundSum;
 
-static void left_sum_task(const void *context, int64_t part, int thread) {
-    LeftSum *left = (LeftSum *)context;
-    sum_task(&(SumJob){left->x, sum_squares_run, left->parts}, part, thread);
+static void background_sum_task(const void *context, int64_t part, int thread) {
+    BackgroundSum *sum = (BackgroundSum *)context;
+    sum_task(&(SumJob){sum->x, sum_squares_run, sum->parts}, part, thread);
 }
 
-static void left_sum_finish(const void *context) {
-    const LeftSum *left = context;
-    *(double *)left->total.data += sum_in_order(left->parts, sum_parts(tensor_count(left->x)));
+static void background_sum_finish(const void *context) {
+    const BackgroundSum *sum = context;
+    *(double *)sum->total.data += sum_in_order(sum->parts, sum_parts(tensor_count(sum->x)));
 }
 
-static Status leave_sum(Stream *stream, Tensor total, Tensor x) {
+static Status add_background_sum(Stream *stream, Tensor total, Tensor x) {
     int64_t parts = sum_parts(tensor_count(x));
     void *workspace;
-    size_t bytes = sizeof(LeftSum) + (size_t)parts * sizeof(double);
+    size_t bytes = sizeof(BackgroundSum) + (size_t)parts * sizeof(double);
     TRY(stream_workspace(stream, bytes, &workspace));
-    LeftSum *left = workspace;
-    *left = (LeftSum){.x = x, .total = total};
-    PoolWork work = {parts, left_sum_task, left_sum_finish, left, bytes};
-    return pool_leave(stream->device->pool, &work, &stream->left);
+    BackgroundSum *sum = workspace;
+    *sum = (BackgroundSum){.x = x, .total = total};
+    PoolWork work = {parts, background_sum_task, background_sum_finish, sum, bytes};
+    return pool_add_background(stream->device->pool, &work, &stream->background_work);
 }
 
 static Status sum_squares_cpu(Stream *stream, Tensor total, Tensor x) {
-    if (stream->leaves && tensor_count(x) > SUM_PART) return leave_sum(stream, total, x);
+    if (stream->background && tensor_count(x) > SUM_PART) return add_background_sum(stream, total, x);
     return sum_with(stream, total, x, sum_squares_run);
 }
 

@@ -43,14 +43,15 @@ typedef struct Buffers {
     void *copy; /* may be NULL */
 } Buffers;
 
-/* `type` is that of the copies, fp32 if there may be none, or DT_REST if parameters are in two halves. */
+/* `type` is that of the copies, fp32 if there may be none, or DT_F32_LOWER if parameters are in two halves.
+ */
 static ALWAYS_INLINE VecF get_param(DType type, const Buffers *at, int64_t i) {
-    if (type == DT_REST)
+    if (type == DT_F32_LOWER)
         return vec_load_halves((const uint16_t *)at->copy + i, (const uint16_t *)at->param + i);
     return vec_load((const float *)at->param + i);
 }
 static ALWAYS_INLINE void put_param(DType type, const Buffers *at, int64_t i, VecF v) {
-    if (type == DT_REST) {
+    if (type == DT_F32_LOWER) {
         vec_store_halves((uint16_t *)at->copy + i, (uint16_t *)at->param + i, v);
         return;
     }
@@ -73,7 +74,7 @@ static inline void copy_some(void *to, const void *from, int64_t n, DType type) 
 /* The last, fewer than VEC elements, in buffers of that size. */
 static ALWAYS_INLINE void adamw_rest(DType type, const Buffers *at, int64_t i, int64_t n, Rule rule,
                                      bool keep_zeros) {
-    DType own = type == DT_REST ? DT_REST : DT_F32, other = type == DT_REST ? DT_BF16 : type;
+    DType own = type == DT_F32_LOWER ? DT_F32_LOWER : DT_F32, other = type == DT_F32_LOWER ? DT_BF16 : type;
     float param[VEC] = {0}, m[VEC] = {0}, v[VEC] = {0}, grad[VEC] = {0}, copy[VEC] = {0};
     void *to = (char *)at->param + (size_t)i * dtype_size(own),
          *also = at->copy ? (char *)at->copy + (size_t)i * dtype_size(other) : NULL;
@@ -92,8 +93,8 @@ static ALWAYS_INLINE void adamw_run(DType type, const Buffers *at, int64_t n, Ru
     if (i < n) adamw_rest(type, at, i, n - i, rule, keep_zeros);
 }
 
-/* Elements of a task. Those that are left to idle threads take about 10 us, by which they may delay a job. */
-enum { TASK_COUNT = 32768, LEFT_COUNT = 4096 };
+/* Elements of a task. Those of background work take about 10 us, by which they may delay a job. */
+enum { TASK_COUNT = 32768, BACKGROUND_COUNT = 4096 };
 
 typedef struct UpdatePart {
     AdamWPart part;
@@ -118,11 +119,11 @@ static void update_range(const Update *update, const AdamWPart *part, Range mine
     Buffers at = buffers_of(part, mine.from);
     int64_t n = mine.to - mine.from;
     DType copy = part->copy.data ? part->copy.dtype : DT_F32;
-    bool halves = part->param.dtype == DT_REST;
+    bool halves = part->param.dtype == DT_F32_LOWER;
     if (halves && part->keep_zeros)
-        adamw_run(DT_REST, &at, n, rule, true);
+        adamw_run(DT_F32_LOWER, &at, n, rule, true);
     else if (halves)
-        adamw_run(DT_REST, &at, n, rule, false);
+        adamw_run(DT_F32_LOWER, &at, n, rule, false);
     else if (part->keep_zeros)
         BY_TYPE(copy, adamw_run, &at, n, rule, true);
     else
@@ -152,19 +153,20 @@ static Status adamw_step_cpu(Stream *stream, const AdamWPart *part, int parts, A
     void *workspace;
     TRY(stream_workspace(stream, bytes, &workspace));
     Update *update = workspace;
-    *update = (Update){.spec = spec, .parts = parts, .chunk = stream->leaves ? LEFT_COUNT : TASK_COUNT};
+    *update =
+        (Update){.spec = spec, .parts = parts, .chunk = stream->background ? BACKGROUND_COUNT : TASK_COUNT};
     for (int i = 0; i < parts; i++) {
         int64_t count = tensor_count(part[i].param);
         all += count;
         tasks += (count + update->chunk - 1) / update->chunk;
         update->part[i] = (UpdatePart){part[i], tasks};
     }
-    if (!stream->leaves || all < LEFT_COUNT) {
+    if (!stream->background || all < BACKGROUND_COUNT) {
         pool_run(pool_for(stream, all), tasks, update_task, update);
         return OK;
     }
     PoolWork work = {.tasks = tasks, .task = update_task, .context = update, .bytes = bytes};
-    return pool_leave(stream->device->pool, &work, &stream->left);
+    return pool_add_background(stream->device->pool, &work, &stream->background_work);
 }
 
 void VARIANT(optim_override)(KernelTable *table) {

@@ -110,7 +110,7 @@ static size_t operand_bytes(Tensor dy, DType type) {
 static Tensor result_tensor(Tensor dx, Act act, bool accumulate) {
     LinearResult how = linear_result(dx.dtype, tensor_rows(dx), tensor_cols(dx), act != ACT_NONE, accumulate);
     dx.dtype = how.type;
-    if (how.apart) dx.data = NULL;
+    if (how.separate) dx.data = NULL;
     return dx;
 }
 

@@ -161,7 +161,7 @@ Status momentum_step_cuda(Stream *stream, Tensor grad, Tensor m, Tensor param, T
         return launch_step(stream, Param<float>(grad.data, NULL), m,
                            Param<decltype(t)>(param.data, copy.data), aligned_16(grad, m, param, copy), rule);
     };
-    return cuda_status(param.dtype == DT_REST ? run(Upper()) : run(float()), __func__);
+    return cuda_status(param.dtype == DT_F32_LOWER ? run(Upper()) : run(float()), __func__);
 }
 
 Status apply_step_cuda(Stream *stream, Tensor param, Tensor copy, Tensor update, Apply spec) {

@@ -89,14 +89,14 @@ template <> struct Param<Upper> {
     }
 };
 
-// The type for Param: that of the copies, or DT_REST.
+// The type for Param: that of the copies, or DT_F32_LOWER.
 inline DType param_type(Tensor param, Tensor copy) {
-    if (param.dtype == DT_REST) return DT_REST;
+    if (param.dtype == DT_F32_LOWER) return DT_F32_LOWER;
     return copy.data ? copy.dtype : DT_F32;
 }
-// Calls f with an object of the type for Param, Upper for DT_REST.
+// Calls f with an object of the type for Param, Upper for DT_F32_LOWER.
 template <typename F> inline cudaError_t with_param(DType type, F f) {
-    return type == DT_REST ? f(Upper()) : with_type(type, f);
+    return type == DT_F32_LOWER ? f(Upper()) : with_type(type, f);
 }
 
 #endif

@@ -9,7 +9,7 @@ float ref_param(Tensor param, Tensor copy, int64_t i) {
 }
 
 void ref_put_param(Tensor param, Tensor copy, int64_t i, float value) {
-    if (param.dtype == DT_REST) {
+    if (param.dtype == DT_F32_LOWER) {
         ((uint16_t *)copy.data)[i] = f32_halves(value, (uint16_t *)param.data + i);
         return;
     }
