@@ -229,6 +229,7 @@ static Status summary_of(const json_t *plan, const Cluster *cluster, const PlanS
     if (cluster->software.present) summary.program = cluster->software.title;
     summary.priced_units = cluster_units(cluster, json_number_at(json_object_get(plan, "layout"), "ranks"));
     if (cluster->price_per_hour > 0) summary.price_per_hour = cluster->price_per_hour;
+    if (cluster->power_watts > 0) summary.power_watts = cluster->power_watts;
     summary.step_ms = json_number_at(plan, "step_ms");
     summary.samples_per_s = json_number_at(plan, "samples_per_s");
     summary.tokens_per_s = json_number_at(plan, "tokens_per_s");
@@ -243,6 +244,9 @@ static Status summary_of(const json_t *plan, const Cluster *cluster, const PlanS
         summary.steps = steps;
         summary.runtime_s = steps * step_s;
     }
+    /* unknown if one of them is */
+    summary.energy_j = summary.power_watts * summary.priced_units * summary.runtime_s;
+    summary.tokens_per_j = summary.tokens_per_s / (summary.power_watts * summary.priced_units);
     if (samples > 0) summary.epoch_s = samples / (double)spec->config.training.batch * step_s;
     return run_summary_json(&summary, ret_summary);
 }

@@ -62,7 +62,8 @@ static const Figure figures[] = {
     {"device", "kernel_s", AT(kernel_s), FROM_ZERO, false},
     {"", "devices_per_node", AT(devices_per_node), COUNT_FROM_ONE, false},
     {"", "host_memory_bytes", AT(host_memory_bytes), ABOVE_ZERO, false},
-    {"", "price_per_hour", AT(price_per_hour), ABOVE_ZERO, true},
+    {"", "price_per_hour", AT(price_per_hour), FROM_ZERO, true},
+    {"", "power_watts", AT(power_watts), ABOVE_ZERO, true},
     {"links.within", "latency_s", AT(within.latency_s), FROM_ZERO, false},
     {"links.within", "bandwidth", AT(within.bandwidth), ABOVE_ZERO, false},
     {"links.within", "share", AT(within.share), SHARE, false},
@@ -318,6 +319,18 @@ static Status unknown(const char *name) {
         used += (size_t)snprintf(list + used, sizeof list - used, used ? ", %s" : "%s", *at);
     return USAGE("{cluster} %s: neither a file nor a built-in cluster (%s)%s%s%s", name, list,
                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+Status cluster_list_price(const char *gpu, double *ret_price) {
+    double price = 0;
+    for (const ClusterText *known = weft_clusters; gpu && known->name && price == 0; known++) {
+        Cluster cluster;
+        TRY(cluster_parse(known->begin, (size_t)(known->end - known->begin), known->name, &cluster));
+        /* newer drivers put the vendor before the name */
+        if (cluster.gpu && strstr(gpu, cluster.device)) price = cluster.price_per_hour;
+    }
+    *ret_price = price;
+    return OK;
 }
 
 Status cluster_find(const char *name, Cluster *ret_cluster) {

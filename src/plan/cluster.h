@@ -69,6 +69,7 @@ typedef struct Cluster {
     double kernel_s;           /* device time to start and end a kernel */
     double devices_per_node;
     double price_per_hour;    /* of a GPU, or of a node without GPUs; 0: unknown */
+    double power_watts;       /* likewise; 0: unknown */
     double host_memory_bytes; /* per node */
     Link within, between;     /* between devices of the same node, and of different nodes */
     Link host;                /* between a device and host memory */
@@ -79,6 +80,9 @@ typedef struct Cluster {
 
 /* What a price per hour is multiplied by: GPUs, or nodes without GPUs. */
 double cluster_units(const Cluster *cluster, double ranks);
+
+/* The list price per hour of a GPU by the name that CUDA reports; 0: no built-in cluster has such GPUs. */
+MUST_USE Status cluster_list_price(const char *gpu, double *ret_price);
 
 /* Finds a cluster by built-in name or path. */
 MUST_USE Status cluster_find(const char *name, Cluster *ret_cluster);

@@ -199,27 +199,45 @@ static void put_bases(FILE *out, const Results *results) {
     if (any) fputs(". ", out);
 }
 
-/* Each predicted run may have a cluster, and so a price, of its own. */
-static void put_price(FILE *out, const Results *results) {
-    static const char whom[] = "per hour for each GPU or host without GPUs";
+/* What costs and predicted energy assume of a GPU or host. */
+typedef struct Assumption {
+    const char *subject, *unit, *name;
+    size_t figure;             /* that depends on it */
+    double (*of)(const Run *); /* NAN: unknown */
+    bool given;                /* by an option, for all runs */
+} Assumption;
+
+static double price_of(const Run *run) {
+    return run->of->price > 0 ? run->of->price : run->summary.price_per_hour;
+}
+
+static double power_of(const Run *run) {
+    return run->summary.power_watts;
+}
+
+/* Where the value comes from: the cluster of a prediction, or the GPU of a run. */
+static const char *owner_of(const Run *run) {
+    const json_t *gpus = json_object_get(run->summary.machine, "gpus");
+    return run_predicted(run) ? run_predicted(run) : json_string_at(json_array_get(gpus, 0), "name");
+}
+
+static void put_assumption(FILE *out, const Results *results, Assumption assumed) {
     const char *names[2] = {NULL, NULL};
-    double prices[2];
+    double values[2];
     size_t count = 0;
     for (size_t i = 0; i < results->count && count < 2; i++) {
         const Run *run = &results->runs[i];
-        double price = results->price > 0 ? results->price : run->summary.price_per_hour;
-        if (!isfinite(run_figure(run, FIGURE_COST_TOKENS)) || (count && price == prices[0])) continue;
-        names[count] = run_predicted(run);
-        prices[count++] = price;
+        double value = assumed.of(run);
+        if (!isfinite(value) || !isfinite(run_figure(run, assumed.figure))) continue;
+        if (count && value == values[0]) continue;
+        names[count] = owner_of(run);
+        values[count++] = value;
     }
     if (!count) return;
-    if (results->price > 0 || !names[0])
-        fprintf(out, "Costs assume %.6g %s. ", prices[0], whom);
-    else if (count == 1)
-        fprintf(out, "Costs assume %.6g %s, the price of %s. ", prices[0], whom, names[0]);
-    else
-        fprintf(out, "Costs assume each cluster's own price %s: %.6g of %s, %.6g of %s. ", whom, prices[0],
-                names[0], prices[1], names[1] ? names[1] : "others");
+    fprintf(out, "%s %.6g %s for each GPU or host without GPUs", assumed.subject, values[0], assumed.unit);
+    if (!assumed.given && names[0]) fprintf(out, ", the %s of %s", assumed.name, names[0]);
+    if (count > 1) fprintf(out, ", and %.6g of %s", values[1], names[1] ? names[1] : "others");
+    fputs(". ", out);
 }
 
 Status columns_note(const Results *results, const Columns *columns, char **ret_text) {
@@ -227,7 +245,12 @@ Status columns_note(const Results *results, const Columns *columns, char **ret_t
     TRY(text_open(&text));
     put_equal(text.out, results, columns);
     put_programs(text.out, results);
-    put_price(text.out, results);
+    put_assumption(text.out, results,
+                   (Assumption){"Costs assume", "per hour", "price", FIGURE_COST_TOKENS, price_of,
+                                .given = results->price > 0});
+    put_assumption(text.out, results,
+                   (Assumption){"Predicted energy assumes", "W", "rated power", FIGURE_TOKENS_JOULE, power_of,
+                                .given = false});
     put_bases(text.out, results);
     TRY(text_take(&text, ret_text, NULL));
     terminal_clean(*ret_text);

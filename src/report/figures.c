@@ -205,8 +205,12 @@ static double cost_of(const Run *run, const RunSummary *summary, size_t figure) 
     return figure == FIGURE_COST ? per_s * summary->runtime_s : 1e6 * per_s / summary->tokens_per_s;
 }
 
+static bool is_cost(size_t figure) {
+    return figure == FIGURE_COST || figure == FIGURE_COST_TOKENS;
+}
+
 double run_single_figure(const Run *run, size_t figure) {
-    if (figure == FIGURE_COST || figure == FIGURE_COST_TOKENS) return cost_of(run, &run->summary, figure);
+    if (is_cost(figure)) return cost_of(run, &run->summary, figure);
     if (figure == FIGURE_EPOCH) return run_epoch(run);
     if (figure == FIGURE_EFFICIENCY) return run->summary.json ? run_efficiency(run) : NAN;
     if (figure == FIGURE_GOODPUT)
@@ -227,23 +231,27 @@ const char *run_program(const Run *run) {
     return run_predicted(run) ? run->summary.program : run->prediction.program;
 }
 
+/* Of a prediction. */
+static double predicted_figure(const Run *run, const RunSummary *summary, size_t figure) {
+    return is_cost(figure) ? cost_of(run, summary, figure) : checked_figure(summary, figure);
+}
+
 /* Of the prediction for weft next to one for another program. */
-static double weft_figure(const RunSummary *summary, size_t figure) {
+static double weft_figure(const Run *run, const RunSummary *summary, size_t figure) {
     CLEANUP(run_summary_done) RunSummary weft = run_summary_take(json_incref(summary->weft));
-    return checked_figure(&weft, figure);
+    return weft.json ? predicted_figure(run, &weft, figure) : NAN;
 }
 
 double run_source_figure(const Run *run, FigureSource source, size_t figure) {
     bool own = (source == SOURCE_PREDICTED) == (run_predicted(run) != NULL);
     const RunSummary *summary = run_predicted(run) ? &run->summary : &run->prediction;
-    if ((figure == FIGURE_COST || figure == FIGURE_COST_TOKENS) && !own && source == SOURCE_PREDICTED)
-        return cost_of(run, &run->prediction, figure);
     if (figure == FIGURE_WORK && source != SOURCE_WEFT)
         return source != SOURCE_PUBLISHED || study_lists(run->of, figure) ? run_work(run, source) : NAN;
     switch (source) {
     case SOURCE_PUBLISHED: return json_number_or(run->published, figures[figure].key, NAN);
-    case SOURCE_WEFT: return weft_figure(summary, figure);
-    case SOURCE_PREDICTED: return own ? run_figure(run, figure) : checked_figure(&run->prediction, figure);
+    case SOURCE_WEFT: return weft_figure(run, summary, figure);
+    case SOURCE_PREDICTED:
+        return own ? run_figure(run, figure) : predicted_figure(run, &run->prediction, figure);
     default: return own ? run_figure(run, figure) : NAN;
     }
 }

@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "plan/cluster.h"
 #include "report/comparable.h"
 #include "report/spread.h"
 #include "train/history.h"
@@ -262,6 +263,16 @@ static Status check_numbers(Run *run) {
     return *note ? add_problem(run, note) : OK;
 }
 
+/* A run on GPUs of a built-in cluster has their list price. */
+static Status settle_price(RunSummary *summary) {
+    const json_t *gpus = json_object_get(summary->machine, "gpus");
+    double price;
+    if (summary->price_per_hour > 0 || !json_array_size(gpus)) return OK;
+    TRY(cluster_list_price(json_string_at(json_array_get(gpus, 0), "name"), &price));
+    if (price > 0) summary->price_per_hour = price;
+    return OK;
+}
+
 /* Derives a summary from the metrics if there is none, or if it does not include the last steps. */
 static Status settle_summary(Run *run, const History *history) {
     CLEANUP(json_decrefp) json_t *summary = NULL;
@@ -313,6 +324,7 @@ static Status look_at(Run *run) {
     if (started) TRY(read_metrics(run, metrics, &history));
     TRY(settle_summary(run, &history));
     TRY(check_numbers(run));
+    TRY(settle_price(&run->summary));
     if (run->state == RUN_FAILED) return check_trace(run);
     bool complete = run->summary.json && !run->summary.interrupted;
     run->state = complete                       ? RUN_FINISHED

@@ -25,7 +25,8 @@
     COUNT(steps_measured) COUNT_IF_KNOWN(steps_excluded) /* the first ones, left out of rates */ \
     PART(machine)         /* object: what it ran on */ \
     NUMBER_IF_KNOWN(energy_j) NUMBER_IF_KNOWN(tokens_per_j) /* of hosts and GPUs, after setup */ \
-    NUMBER_IF_KNOWN(price_per_hour) COUNT_IF_KNOWN(priced_units) /* predictions: of a unit; GPUs or hosts */ \
+    /* predictions: of a unit, and their number: GPUs, or hosts without GPUs */ \
+    NUMBER_IF_KNOWN(price_per_hour) NUMBER_IF_KNOWN(power_watts) COUNT_IF_KNOWN(priced_units) \
     PART(load)            /* object: cores that others took; absent if unknown */ \
     NUMBER(runtime_s) NUMBER_IF_KNOWN(epoch_s) \
     NUMBER(tokens_per_s) NUMBER(samples_per_s) NUMBER(step_ms) \

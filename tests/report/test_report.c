@@ -5,6 +5,7 @@
 #include "base/energy.h"
 #include "base/format.h"
 #include "base/memory.h"
+#include "plan/cluster.h"
 #include "report/comparable.h"
 #include "report/report_page.h"
 #include "report/run.h"
@@ -281,19 +282,29 @@ static void computes_costs(void **state) {
               "\"machine\": {\"host_count\": 1, \"gpus\": [{}, {}, {}, {}]}}",
               NULL);
     write_run(fixture, "plan",
-              "{\"predicted\": \"slate\", \"tokens_per_s\": 2000, \"runtime_s\": 3600, "
-              "\"price_per_hour\": 7.2, \"priced_units\": 4}",
+              "{\"predicted\": \"slate\", \"tokens_per_s\": 2000, \"runtime_s\": 3600, \"tokens_per_j\": 5, "
+              "\"price_per_hour\": 7.2, \"power_watts\": 100, \"priced_units\": 4}",
               NULL);
     add(&results, fixture, "hosts");
     add(&results, fixture, "gpus");
     add(&results, fixture, "plan");
+    write_run(fixture, "known",
+              "{\"steps\": 2, \"runtime_s\": 3600, \"layout\": {\"ranks\": 1}, "
+              "\"machine\": {\"host_count\": 1, \"gpus\": [{\"name\": \"NVIDIA GeForce RTX 2080 Ti\"}]}}",
+              NULL);
+    add(&results, fixture, "known");
     const Run *run = results.runs;
+    double listed;
+    assert_ok(cluster_list_price("NVIDIA GeForce RTX 2080 Ti", &listed));
+    assert_true(listed > 0 && fabs(run_figure(&run[3], FIGURE_COST) - listed) < 1e-9);
     assert_true(isnan(run_figure(&run[0], FIGURE_COST)));
     assert_true(fabs(run_figure(&run[2], FIGURE_COST) - 28.8) < 1e-9);
     assert_true(fabs(run_figure(&run[2], FIGURE_COST_TOKENS) - 4) < 1e-9);
     Columns columns = results_columns(&results);
     assert_ok(columns_note(&results, &columns, &note));
     assert_has(note, "Costs assume 7.2 per hour for each GPU or host without GPUs, the price of slate.");
+    assert_has(note,
+               "Predicted energy assumes 100 W for each GPU or host without GPUs, the rated power of slate.");
     results.price = 3.6;
     assert_true(fabs(run_figure(&run[0], FIGURE_COST) - 3.6) < 1e-9); /* two hosts, half an hour */
     assert_true(fabs(run_figure(&run[0], FIGURE_COST_TOKENS) - 2) < 1e-9);
