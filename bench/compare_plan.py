@@ -20,7 +20,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# cluster, model, layers, hidden size, heads, GPUs, tensor-parallel size, batch per replica, recompute, measured ms and GiB
+# cluster, model, layers, hidden size, heads, GPUs, tensor-parallel size, batch per replica, recompute, measured ms (None: out
+# of memory; 0: unknown) and GiB
 STUDY = [
     ("v100-pcie-8", "bert-large", 24, 1024, 16, 8, 1, 14, False, 832, None),
     ("v100-pcie-8", "gpt2", 24, 1024, 16, 8, 1, 24, True, 3470, None),
@@ -38,7 +39,10 @@ STUDY = [
     ("dgx2-v100", "bert-large", 72, 3072, 32, 16, 8, 2, False, 713, 28.7),
     ("dgx2-v100", "bert-large", 72, 3072, 32, 16, 8, 2, True, 1059, 23.5),
     ("dgx2-v100", "bert-large", 72, 3072, 32, 16, 8, 32, True, 4754, 29.8),
+    ("dgx2-v100", "bert-large", 64, 2304, 24, 16, 8, 8, False, 0, 27.0),
 ]
+# Layers, tensor-parallel size and batch of the rows that the cluster files' memory ("held") was fitted to
+MEMORY_FITTED = [(24, 1, 32), (72, 8, 8), (24, 1, 14), (72, 8, 2)]
 
 # Options of a precision, by its name in the table
 PRECISIONS = {
@@ -102,19 +106,28 @@ def study_options(row):
 def study(args):
     print("| GPUs | model | layers, hidden | tp | batch | recompute | measured, ms | planned | | memory, GiB | planned |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    errors = []
+    errors, memory_errors = [], {True: [], False: []}
     for row in STUDY:
         cluster, model, layers, hidden, _, ranks, tp, batch, recompute, ms, memory = row
         result = plan(args, cluster, study_options(row))
         step, fits = result["step_ms"], result["fits"]
+        held = result["memory_saving"] / 2**30
+        if memory:
+            memory_errors[(layers, tp, batch) in MEMORY_FITTED].append(abs(held / memory - 1))
         if ms:
             errors.append(abs(step / ms - 1))
         cells = [f"{ranks}, {'PCIe' if 'pcie' in cluster else 'DGX-2'}", "GPT-2" if model == "gpt2" else "BERT",
-                 f"{layers}, {hidden}", tp, batch, "yes" if recompute else "no", ms or "OOM",
+                 f"{layers}, {hidden}", tp, batch, "yes" if recompute else "no", "OOM" if ms is None else ms or "",
                  f"{step:.0f}" if fits else "OOM", percent(step, ms) if ms else "", memory or "",
-                 f"{result['memory_saving'] / 2**30:.1f}"]
+                 f"{held:.1f}"]
         print_row(cells)
-    print(f"\nThe mean error is {100 * sum(errors) / len(errors):.1f}%, the largest {100 * max(errors):.1f}%.")
+    print("\n" + summary("time", errors))
+    print(summary("memory, fitted rows", memory_errors[True]))
+    print(summary("memory, rows withheld from the fit", memory_errors[False]))
+
+
+def summary(what, errors):
+    return f"{what}: {len(errors)} rows, mean error {100 * sum(errors) / len(errors):.1f}%, largest {100 * max(errors):.1f}%"
 
 
 def h200(args):

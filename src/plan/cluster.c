@@ -92,6 +92,7 @@ static const Figure figures[] = {
     {"software.held", "rows", AT(software.held_rows), FROM_ZERO, false},
     {"software.held", "parts", AT(software.held_parts), FROM_ZERO, false},
     {"software.held", "scores", AT(software.held_scores), FROM_ZERO, false},
+    {"software.held", "fragmentation", AT(software.held_fragmentation), FROM_ZERO, false},
 };
 
 enum { FIGURES = sizeof figures / sizeof *figures, PATH_SIZE = 128 };
@@ -297,6 +298,7 @@ Status cluster_parse(const char *text, size_t size, const char *from, Cluster *r
     if (cluster.reserve_bytes >= cluster.memory_bytes)
         return FAILED("%s: 'device.reserve_bytes' is %g; expected less than 'device.memory_bytes', %g", from,
                       cluster.reserve_bytes, cluster.memory_bytes);
+    cluster.software.available = cluster.memory_bytes - cluster.reserve_bytes;
     *ret_cluster = cluster;
     return OK;
 }

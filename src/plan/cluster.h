@@ -47,8 +47,11 @@ typedef struct Software {
     double all_positions;  /* 1: the masked-LM head computes logits at all positions */
     double launch_s;       /* host time per kernel launch; replaces Cluster.launch_s */
     /* Memory: bytes per parameter including gradient and optimizer state, and per logit; activations stored
-     * per layer between forward and backward, as multiples of the tensors in LayerProfile. */
-    double held_param_bytes, held_logit_bytes, held_rows, held_parts, held_scores;
+     * per layer between forward and backward, as multiples of the tensors in LayerProfile. Its allocator
+     * caches freed blocks that later requests do not fit in: a fraction of the memory in use, as far as the
+     * device has `available` memory. */
+    double held_param_bytes, held_logit_bytes, held_rows, held_parts, held_scores, held_fragmentation;
+    double available; /* derived: memory of the device without the reserve */
 } Software;
 
 typedef struct Cluster {

@@ -220,12 +220,12 @@ static double software_memory_of(const SearchCosts *costs, const SearchLayout *l
                    at_first * layers->first * activations->kept + (p > 1 ? activations->layer : busy);
     double last = software_state(software, dtype, state_bytes(costs, layout, cost, layers->last, true)) +
                   at_last * layers->last * activations->kept + busy;
-    if (at_last < at_first) return fmax(first, last);
+    if (at_last < at_first) return software_held(software, fmax(first, last));
     /* With the same number of micro-batches on all stages, a middle stage with more layers may need the most.
      */
     double state = software_state(software, dtype, state_bytes(costs, layout, cost, layers->between, false));
     double between = state + at_first * layers->between * activations->kept + activations->layer;
-    return fmax(fmax(first, last), between);
+    return software_held(software, fmax(fmax(first, last), between));
 }
 
 /* ---- time ---- */

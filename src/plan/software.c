@@ -88,6 +88,10 @@ double software_state(const Software *software, DType dtype, double bytes) {
     return bytes * software->held_param_bytes / (dtype == DT_F32 ? 16 : 18);
 }
 
+double software_held(const Software *software, double bytes) {
+    return fmax(bytes, fmin(bytes * (1 + software->held_fragmentation), software->available));
+}
+
 static double stage_memory(const Software *software, const Plan *plan, int stage, const Schedule *schedule) {
     const DryRunRank *rank = &plan->stage[stage];
     const size_t *tag = rank->memory.tag;
@@ -109,7 +113,8 @@ Status software_memory(const Software *software, Plan *plan, int micros) {
     TRY(mem_new((size_t)plan->stages, sizeof *stages, &stages));
     TRY(schedule_init_all(stages, &spec));
     for (int s = 0; s < plan->stages; s++) {
-        plan->stage[s].memory.needed = (size_t)stage_memory(software, plan, s, &stages[s]);
+        plan->stage[s].memory.needed =
+            (size_t)software_held(software, stage_memory(software, plan, s, &stages[s]));
         schedule_done(&stages[s]);
     }
     return OK;

@@ -19,8 +19,10 @@ typedef struct ActivationMemory {
 ActivationMemory software_activations(const Software *software, const Plan *plan, int stage);
 /* Bytes of parameters, gradients and optimizer state, given the bytes that weft needs for them. */
 double software_state(const Software *software, DType dtype, double bytes);
-/* Replaces memory.needed of every stage by the peak memory of the software. `plan` is a plan for weft with
- * step events; `micros` is a number of micro-batches that reaches the peak. */
+/* What the allocator holds when `bytes` are in use. Exceeds the available memory only if the bytes do. */
+double software_held(const Software *software, double bytes);
+/* Replaces memory.needed of every stage by the peak that the software's allocator holds. `plan` is a plan for
+ * weft with step events; `micros` is a number of micro-batches that reaches the peak. */
 MUST_USE Status software_memory(const Software *software, Plan *plan, int micros);
 
 #endif
