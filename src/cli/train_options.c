@@ -84,6 +84,11 @@ static const Option data_table[] = {
      .help = "Training data: files, a directory written by 'weft prepare', @SET/FILE (a file that 'weft fetch "
              "SET' downloaded), or self (weft's own source and documentation)."},
     {OPT_LIST("val", Settings, data.val, "FILE"), .per_rank = PER_RANK_PATH, .help = "Validation data, instead of a fraction of --data."},
+    {OPT_FLOAT("data-fraction", Settings, data.fraction), .fallback = "1", RANGE(0, 1), .above_low = true,
+     .help = "Use only this fraction of --data, from its start, before any of it is held out."},
+    {OPT_INT("stride", Settings, data.stride), .fallback = "0", AT_LEAST(1), .shown = "the sequence length",
+     .help = "Language models: tokens between the starts of consecutive training windows. Smaller values "
+             "make windows overlap; 1: a sample starts at every token."},
     {OPT_FLOAT("val-fraction", Settings, data.val_fraction), .fallback = "0.1", BELOW_ONE,
      .help = "Fraction held out from the end of the data for validation, if neither --val nor a prepared "
              "validation set provides it."},

@@ -132,7 +132,7 @@ Status calibrate_on_data(const char *dir, const Model *to, const CalibrationData
     TRY(job_new(&job, &settings, JOB_EVAL));
     TRY(check_task(job, dir, data));
     job->fixed_seq = true;
-    TRY(job_data(job, data->files, data->files_count, 0, 0, 0.15, 0, &set));
+    TRY(job_data(job, data->files, data->files_count, (DataPart){0}, 0.15, 0, &set));
     TRY(job_start(job, &report));
     TRY(load_report_check(&report, dir, &job->model->config, true));
     TRY(list_inputs(job->runner->params, to, &calibration));

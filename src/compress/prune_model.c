@@ -98,7 +98,7 @@ static Status open_data(Job *job, const Settings *c, Dataset **ret_data) {
     CLEANUP(token_file_list_done) TokenFileList val_files = {0};
     if (c->data.val_count == 0) TRY(job_val_token_files(c->data.files, c->data.files_count, &val_files));
     bool split = c->data.val_count == 0 && val_files.count == 0;
-    return job_data(job, c->data.files, c->data.files_count, split ? 1 - c->data.val_fraction : 0, 0,
+    return job_data(job, c->data.files, c->data.files_count, job_training_part(&c->data, split),
                     c->data.mask_rate, c->run.seed, ret_data);
 }
 

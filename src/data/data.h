@@ -66,6 +66,14 @@ MUST_USE Status data_format_find(const char *path, const char *field, DataFormat
 typedef struct Signature Signature;
 MUST_USE Status data_signature(const char *path, const Signature **ret_found);
 
+/* The part of the tokens (or examples) to use. */
+typedef struct DataPart {
+    double fraction;    /* only the first ones count at all; 0: all do. Of these, */
+    double first, last; /* this fraction from the start or from the end: with a validation split v, training
+                         * keeps the first 1 - v and validation the last v. Both 0: everything */
+    int64_t stride;     /* lm on a stream: tokens between the starts of samples; 0: the sequence length */
+} DataPart;
+
 typedef struct DataSpec {
     const char *const *paths;
     int path_count;
@@ -94,10 +102,8 @@ typedef struct DataSpec {
                                * outlive the dataset. NULL: mask single tokens */
     bool separate;            /* lm: attention does not cross documents, which end with `end` */
     int32_t end;
-    bool windows;      /* lm: the dataset is only used through dataset_windows, so two tokens suffice */
-    double keep_first; /* fraction of the tokens (or examples) to use, counted from the start */
-    double keep_last;  /* or from the end: with a validation split v, training keeps the first 1 - v and
-                        * validation the last v. Both 0: everything */
+    bool windows; /* lm: the dataset is only used through dataset_windows, so two tokens suffice */
+    DataPart part;
     uint64_t seed;
 } DataSpec;
 

@@ -2,8 +2,8 @@
  *
  * Position p of the infinite order is in epoch p / count; a keyed permutation selects the example within the
  * epoch. Where examples come from depends on the format: `ids`, SQuAD, texts (pairs and records), or a token
- * stream, whose examples are windows that do not overlap. When shuffling, every epoch after the first shifts
- * the windows of lm, so that a model does not memorize the fixed window boundaries of a small corpus. What
+ * stream, whose examples are windows. When shuffling, every epoch after the first shifts the windows of lm by
+ * less than their stride, so that a model does not memorize fixed window boundaries of a small corpus. What
  * examples are labeled with is the task's (data/task.h). Everything random (order, pairs, masks) is a
  * function of the seed, the epoch and the position in it, so no state is kept between calls. T is the
  * sequence length.
@@ -50,11 +50,12 @@ static Status common_format(const DataSpec *spec, DataFormat *ret_format) {
 /* Restricts [0, size) to the part that is used. The training and validation parts meet at the same cut if
  * their fractions add up to one. */
 static void keep_part(Dataset *data, int64_t size) {
-    const DataSpec *spec = &data->spec;
-    int64_t cut = llround((double)size * (spec->keep_first > 0 ? spec->keep_first : 1 - spec->keep_last));
-    bool last = spec->keep_last > 0;
+    const DataPart *part = &data->spec.part;
+    if (part->fraction > 0) size = llround((double)size * part->fraction);
+    int64_t cut = llround((double)size * (part->first > 0 ? part->first : 1 - part->last));
+    bool last = part->last > 0;
     data->begin = last ? cut : 0;
-    data->size = spec->keep_first > 0 ? cut : last ? size - cut : size;
+    data->size = part->first > 0 ? cut : last ? size - cut : size;
 }
 
 static Status open_ids(Dataset *data, const DataSpec *spec) {
@@ -180,7 +181,7 @@ Status dataset_check_counted(const Dataset *data, const char *const *paths) {
 static Status missing_label(const Dataset *data, char **ret_text) {
     const DataSpec *spec = &data->spec;
     CLEANUP(mem_freep) bool *seen = NULL;
-    if (spec->keep_first <= 0 || spec->labels < 1 || data_outputs(spec)) return OK;
+    if (spec->part.first <= 0 || spec->labels < 1 || data_outputs(spec)) return OK;
     TRY(mem_new((size_t)spec->labels, sizeof *seen, &seen));
     for (int64_t i = data->begin; i < data->begin + data->size; i++)
         seen[data->examples.example[i].label] = true;

@@ -59,6 +59,23 @@ static Status check_special(const DataSpec *spec, const char *name, int32_t toke
     return OK;
 }
 
+static Status check_part(const DataSpec *spec, DataFormat format) {
+    const DataPart *part = &spec->part;
+    double kept = part->first > 0 ? part->first : part->last;
+    if (!(part->fraction >= 0 && part->fraction <= 1))
+        return USAGE("{data-fraction} %g: expected a number above 0 and up to 1", part->fraction);
+    if (!(kept >= 0 && kept <= 1) || (part->first > 0 && part->last > 0))
+        return USAGE("the fraction of the data to use is %g; expected 0 to 1 and from one end only", kept);
+    if (!part->stride) return OK;
+    if (!task_data(spec->task)->windows || !(FORMATS_STREAM & FORMAT_BIT(format)))
+        return USAGE("{stride} is for text and language models, not for {task} %s on %s",
+                     task_names[spec->task], data_format_name(format));
+    if (part->stride < 0 || part->stride > spec->seq)
+        return USAGE("{stride} %lld: expected 1 to %lld, the sequence length", (long long)part->stride,
+                     (long long)spec->seq);
+    return OK;
+}
+
 Status dataset_check(const DataSpec *spec, DataFormat format) {
     const TaskData *task = task_data(spec->task);
     TRY(check_format(spec, format));
@@ -70,9 +87,7 @@ Status dataset_check(const DataSpec *spec, DataFormat format) {
     if (spec->vocab < 1 || spec->vocab > INT32_MAX)
         return USAGE("the vocabulary size is %lld; expected 1 to %d", (long long)spec->vocab, INT32_MAX);
     TRY(dataset_check_task(spec, format));
-    double kept = spec->keep_first > 0 ? spec->keep_first : spec->keep_last;
-    if (!(kept >= 0 && kept <= 1) || (spec->keep_first > 0 && spec->keep_last > 0))
-        return USAGE("the fraction of the data to use is %g; expected 0 to 1 and from one end only", kept);
+    TRY(check_part(spec, format));
     TRY(check_special(spec, "padding", spec->special.pad));
     TRY(check_special(spec, "start ([CLS])", spec->special.cls));
     TRY(check_special(spec, "separator ([SEP])", spec->special.sep));

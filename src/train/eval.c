@@ -81,7 +81,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
         return USAGE("{%s} applies only to SQuAD data", config->squad.out ? "out" : "nbest");
     CLEANUP(dataset_freep) Dataset *data = NULL;
     job->windows = !config->max_batches;
-    TRY(job_data(job, from->files, from->files_count, 0, 0, 0.15, 0, &data));
+    TRY(job_data(job, from->files, from->files_count, (DataPart){0}, 0.15, 0, &data));
     TRY(job_start(job, &report));
     TRY(load_report_check(&report, job->model_dir, &job->model->config, false));
     TRY(replicas_check(job->runner));

@@ -90,10 +90,12 @@ MUST_USE Status job_find_labels(Job *job, ModelConfig *config);
 MUST_USE Status job_find_words(Job *job, int64_t vocab);
 /* The common format of the files, as job_data reads them. */
 MUST_USE Status job_format(const Job *job, const char *const *paths, int count, DataFormat *ret_format);
-/* Opens a data set; text is tokenized into token files first. keep_first and keep_last: see DataSpec. `paths`
- * must outlive the job. */
-MUST_USE Status job_data(Job *job, const char *const *paths, int count, double keep_first, double keep_last,
-                         double mask_rate, uint64_t seed, Dataset **ret_data);
+/* Opens a data set; text is tokenized into token files first. `paths` must
+ * outlive the job. */
+MUST_USE Status job_data(Job *job, const char *const *paths, int count, DataPart part, double mask_rate,
+                         uint64_t seed, Dataset **ret_data);
+/* The part of `data` to train on; `split`: its end is for validation. */
+DataPart job_training_part(const DataSettings *data, bool split);
 
 /* Adds the validation token files of the directories among `paths` to `list`. */
 MUST_USE Status job_val_token_files(const char *const *paths, int count, TokenFileList *list);

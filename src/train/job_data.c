@@ -330,8 +330,13 @@ Status job_format(const Job *job, const char *const *paths, int count, DataForma
     return common_format(job, paths, count, ret_format);
 }
 
-Status job_data(Job *job, const char *const *paths, int count, double keep_first, double keep_last,
-                double mask_rate, uint64_t seed, Dataset **ret_data) {
+DataPart job_training_part(const DataSettings *data, bool split) {
+    return (DataPart){
+        .fraction = data->fraction, .first = split ? 1 - data->val_fraction : 0, .stride = data->stride};
+}
+
+Status job_data(Job *job, const char *const *paths, int count, DataPart part, double mask_rate, uint64_t seed,
+                Dataset **ret_data) {
     const ModelConfig *config = &job->model->config;
     DataSpec spec = {
         .paths = paths,
@@ -352,8 +357,7 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         .separate = text_of(job)->no_cross_document,
         .end = (int32_t)job->end_token,
         .windows = job->windows,
-        .keep_first = keep_first,
-        .keep_last = keep_last,
+        .part = part,
         .seed = seed,
     };
     TRY(common_format(job, paths, count, &spec.format));
@@ -387,7 +391,7 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
     Status status = dataset_open(&data, &spec);
     if (!status) {
         TRY(dataset_check_counted(data, spec.paths));
-        if (!(keep_last > 0)) TRY(print_warning(job, paths[0], data));
+        if (!(part.last > 0)) TRY(print_warning(job, paths[0], data));
         return MOVE(ret_data, data);
     }
     if (!dir || status_exit_code(status) == STATUS_USAGE || status_kind(status) == STATUS_REFUSED)

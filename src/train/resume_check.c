@@ -87,8 +87,8 @@ static Status refuse(const char *run, const char *key, const json_t *now, const 
     const char *now_text = value_text(now, now_buffer, sizeof now_buffer);
     const char *was_text = value_text(was, was_buffer, sizeof was_buffer);
     if (!strcmp(key, "data"))
-        return USAGE("%s was trained on other data; pass the same {data}, {val-fraction} and {tokenizer}, or "
-                     "start a new run from it with {model} %s and another {out}",
+        return USAGE("%s was trained on other data; pass the same {data}, {data-fraction}, {val-fraction}, "
+                     "{stride} and {tokenizer}, or start a new run from it with {model} %s and another {out}",
                      run, run);
     if (!strcmp(key, "shuffle"))
         return USAGE("the run in %s %s its data; %s {no-shuffle}, or choose another {out}", run,

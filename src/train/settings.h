@@ -42,6 +42,8 @@ typedef struct DataSettings {
     const char *format; /* "auto", "bytes", "u16", "u32", "ids", "tokens", "text", "squad", "pairs",
                          * "cornell", "records" */
     TextOptions text;
+    double fraction;     /* use only this fraction of the files, from their start; 0: all */
+    int64_t stride;      /* lm: tokens between the starts of training windows; 0: the sequence length */
     double val_fraction; /* fraction of the data, taken from its end, when no val files are given */
     bool no_shuffle;
     double mask_rate;

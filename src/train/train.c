@@ -79,17 +79,18 @@ static Status open_data(Trainer *t) {
     CLEANUP(token_file_list_done) TokenFileList val_files = {0};
     if (c->data.val_count == 0) TRY(job_val_token_files(c->data.files, c->data.files_count, &val_files));
     bool split = c->data.val_count == 0 && val_files.count == 0 && c->data.val_fraction > 0;
-    TRY(job_data(t->job, c->data.files, c->data.files_count, split ? 1 - c->data.val_fraction : 0, 0,
+    TRY(job_data(t->job, c->data.files, c->data.files_count, job_training_part(&c->data, split),
                  c->data.mask_rate, c->run.seed, &t->data));
     if (c->data.val_count)
-        return job_data(t->job, c->data.val, c->data.val_count, 0, 0, c->data.mask_rate, c->run.seed,
+        return job_data(t->job, c->data.val, c->data.val_count, (DataPart){0}, c->data.mask_rate, c->run.seed,
                         &t->val);
     if (val_files.count)
-        return job_data(t->job, (const char *const *)val_files.path, (int)val_files.count, 0, 0,
+        return job_data(t->job, (const char *const *)val_files.path, (int)val_files.count, (DataPart){0},
                         c->data.mask_rate, c->run.seed, &t->val);
     if (!split) return OK;
-    Status status = job_data(t->job, c->data.files, c->data.files_count, 0, c->data.val_fraction,
-                             c->data.mask_rate, c->run.seed, &t->val);
+    DataPart last = {.fraction = c->data.fraction, .last = c->data.val_fraction};
+    Status status =
+        job_data(t->job, c->data.files, c->data.files_count, last, c->data.mask_rate, c->run.seed, &t->val);
     return status ? status_wrap(status, "the validation split at the end of the data ({val-fraction} %g)",
                                 c->data.val_fraction)
                   : OK;

@@ -214,7 +214,10 @@ static void resumed_as_another(void **state) {
         {"--seed", "7", "--seed 7: the run in"},
         {"--dropout", "0.25", "has 0.1; drop --dropout"},
         {"--no-shuffle", "--threads=1", "shuffles its data; drop --no-shuffle"},
-        {"--val-fraction", "0.5", "was trained on other data; pass the same --data, --val-fraction and"}};
+        {"--val-fraction", "0.5", "was trained on other data; pass the same --data, --data-fraction, "},
+        {"--data-fraction", "0.5", "was trained on other data"},
+        {"--stride", "4", "--val-fraction, --stride and --tokenizer"},
+    };
     char dir[128];
     snprintf(dir, sizeof dir, "%s/another", run_dir);
     assert_runs(program_run(SMALL, "--steps", "1", "--out", dir, "--quiet"));
@@ -222,6 +225,36 @@ static void resumed_as_another(void **state) {
         assert_refused(2, cases[i].expected, "train", "--out", dir, "--resume", "--quiet", cases[i].option,
                        cases[i].value);
     assert_ok(dir_remove(dir));
+}
+
+/* Overlapping windows of the first part of the text: an epoch has a sample per token that can start one, and
+ * a run that is resumed ends with the same weights. */
+static void overlapping_windows(void **state) {
+#define WINDOWS                                                                                              \
+    SMALL, "--stride", "1", "--data-fraction", "0.05", "--val-fraction", "0", "--schedule", "constant",      \
+        "--warmup", "0", "--quiet", "--json"
+    char whole[96], cut[96], path[2][160], *weights[2];
+    size_t size[2];
+    snprintf(whole, sizeof whole, "%s-whole", run_dir);
+    snprintf(cut, sizeof cut, "%s-cut", run_dir);
+    Ran ran = program_run(WINDOWS, "--epochs", "1", "--out", whole);
+    assert_int_equal(steps_of(&ran), 95); /* 205 of 4097 tokens are 189 samples */
+    ran_done(&ran);
+    assert_runs(program_run(WINDOWS, "--steps", "90", "--out", cut));
+    assert_runs(program_run("train", "--out", cut, "--resume", "--steps", "95", "--quiet"));
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s/latest/model.safetensors", i ? cut : whole);
+        assert_ok(file_read(path[i], 1 << 20, &weights[i], &size[i]));
+    }
+    assert_int_equal(size[0], size[1]);
+    assert_memory_equal(weights[0], weights[1], size[0]);
+    free(weights[0]);
+    free(weights[1]);
+    assert_ok(dir_remove(whole));
+    assert_ok(dir_remove(cut));
+    assert_refused(2, "--stride 17: expected 1 to 16, the sequence length", SMALL, "--stride", "17");
+    assert_refused(2, "--stride is for text and language models, not for --task mlm on bytes", "train",
+                   corpus, "--model", "bert-tiny", "--stride", "2", "--steps", "1");
 }
 
 /* A warm-up longer than the run is capped if a file sets it, since the file may be meant for longer runs. */
@@ -497,6 +530,7 @@ int main(void) {
         cmocka_unit_test(moved_directory),
         cmocka_unit_test(resumed_with_other_steps),
         cmocka_unit_test(resumed_as_another),
+        cmocka_unit_test(overlapping_windows),
         cmocka_unit_test(long_warmup),
         cmocka_unit_test(defaults_for_a_cpu),
         cmocka_unit_test(bench_table),

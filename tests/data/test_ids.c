@@ -114,12 +114,12 @@ static void test_files_gz_and_parts(void **state) {
     CLEANUP(dataset_freep) Dataset *train = NULL;
     CLEANUP(dataset_freep) Dataset *val = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    spec.keep_first = 0.6;
+    spec.part.first = 0.6;
     assert_ok(dataset_open(&train, &spec));
     assert_int_equal(dataset_count(train), 3);
     assert_int_equal(dataset_tokens(train), 4);
-    spec.keep_first = 0;
-    spec.keep_last = 0.4;
+    spec.part.first = 0;
+    spec.part.last = 0.4;
     assert_ok(dataset_open(&val, &spec));
     assert_int_equal(dataset_count(val), 2);
     assert_ok(host_batch_new(&batch, 2, 2));
@@ -127,7 +127,7 @@ static void test_files_gz_and_parts(void **state) {
     assert_int_equal(batch->tokens[0], 5);
     assert_int_equal(batch->tokens[2], 6);
     Dataset *none = NULL;
-    spec.keep_last = 0.01;
+    spec.part.last = 0.01;
     assert_fails(dataset_open(&none, &spec), 1, "too little data: 0 of 5 examples; expected at least 1");
 }
 
@@ -300,7 +300,7 @@ static void test_nothing_counted(void **state) {
         else
             assert_ok(dataset_check_counted(data, spec.paths));
         /* A file outside the used part does not matter. */
-        spec.keep_first = 0.3;
+        spec.part.first = 0.3;
         CLEANUP(dataset_freep) Dataset *first = NULL;
         assert_ok(dataset_open(&first, &spec));
         assert_ok(dataset_check_counted(first, spec.paths));

@@ -156,7 +156,7 @@ static void test_pairs(void **state) {
     add_positions(files);
     DataSpec spec = positions_spec(files);
     spec.next_sentence = true;
-    spec.keep_first = 0.9;
+    spec.part.first = 0.9;
     CLEANUP(dataset_freep) Dataset *data = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     assert_ok(dataset_open(&data, &spec));

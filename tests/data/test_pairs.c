@@ -189,9 +189,9 @@ static void test_parts(void **state) {
     CLEANUP(dataset_freep) Dataset *train = NULL, *val = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     DataSpec spec = corpus_spec(dir);
-    spec.keep_first = 0.8;
+    spec.part.first = 0.8;
     assert_ok(dataset_open(&train, &spec));
-    spec.keep_first = 0, spec.keep_last = 1 - 0.8;
+    spec.part.first = 0, spec.part.last = 1 - 0.8;
     assert_ok(dataset_open(&val, &spec));
     assert_int_equal(dataset_tokens(train) + dataset_tokens(val), corpus.size);
     assert_ok(host_batch_new(&batch, 1, T));

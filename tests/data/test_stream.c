@@ -70,6 +70,48 @@ static void test_last_window_is_padded(void **state) {
     assert_true(batch->padded);
 }
 
+/* Windows that overlap, in file order and shuffled: in every epoch each appears once. Of a fraction of the
+ * text, training and validation keep their parts. */
+static void test_stride(void **state) {
+    static const struct {
+        int64_t stride, count;
+        const char *windows;
+    } cases[] = {
+        {1, 6, "abc bcd cde def efg fgh "}, {2, 3, "abc cde efg "}, {3, 2, "abc def "}, {0, 2, "abc def "}};
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(files, "a.txt", "abcdefghijklmnopqrstuvwxyz"); /* and its end token */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        DataSpec spec = files_spec(files, 3);
+        spec.part = (DataPart){.fraction = 12. / 27, .first = 0.75, .stride = cases[i].stride};
+        CLEANUP(dataset_freep) Dataset *data = NULL;
+        CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+        assert_ok(dataset_open(&data, &spec));
+        assert_int_equal(dataset_tokens(data), 9);
+        assert_int_equal(dataset_count(data), cases[i].count);
+        assert_ok(host_batch_new(&batch, 1, 3));
+        char text[64] = "";
+        int64_t seen[9] = {0};
+        for (int64_t at = 0; at < 2 * cases[i].count; at++) {
+            assert_ok(dataset_fill(data, (uint64_t)at, false, batch));
+            for (int t = 0; t < 3; t++) assert_int_equal(batch->labels[t], batch->tokens[t] + 1);
+            if (at < cases[i].count)
+                snprintf(strchr(text, 0), 8, "%c%c%c ", batch->tokens[0], batch->tokens[1], batch->tokens[2]);
+            assert_ok(dataset_fill(data, (uint64_t)at, true, batch));
+            assert_int_equal(batch->labels[2], batch->tokens[0] + 3);
+            if (at < cases[i].count || cases[i].stride == 1) seen[batch->tokens[0] - 'a']++;
+        }
+        assert_string_equal(text, cases[i].windows);
+        for (int64_t k = 0; k < cases[i].count; k++)
+            assert_int_equal(seen[k * (cases[i].stride ? cases[i].stride : 3)], cases[i].stride == 1 ? 2 : 1);
+        spec.part = (DataPart){.fraction = 12. / 27, .last = 0.25};
+        spec.windows = true;
+        dataset_freep(&data);
+        assert_ok(dataset_open(&data, &spec));
+        assert_int_equal(dataset_tokens(data), 3);
+    }
+}
+
 static void test_windows_cover_the_stream(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -158,10 +200,10 @@ static void test_parts(void **state) {
         CLEANUP(dataset_freep) Dataset *train = NULL;
         CLEANUP(dataset_freep) Dataset *val = NULL;
         CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-        spec.keep_first = 1 - share;
+        spec.part.first = 1 - share;
         assert_ok(dataset_open(&train, &spec));
-        spec.keep_first = 0;
-        spec.keep_last = share;
+        spec.part.first = 0;
+        spec.part.last = share;
         assert_ok(dataset_open(&val, &spec));
         assert_int_equal(dataset_tokens(train) + dataset_tokens(val), 1000);
         assert_true(llabs(dataset_tokens(val) - (int64_t)(share * 1000)) <= 1);
@@ -354,9 +396,14 @@ static void test_invalid_requests(void **state) {
     assert_wrong(spec.vocab = 0, "vocabulary size is 0");
     assert_wrong(spec.task = TASK_SPAN, "task span needs SQuAD questions or examples as JSON lines");
     assert_wrong(spec.task = TASK_CLASSIFY, "task classify needs records");
-    assert_wrong(spec.keep_first = 1.5, "fraction of the data to use is 1.5");
-    assert_wrong(spec.keep_first = spec.keep_last = 0.5, "from one end");
+    assert_wrong(spec.part.first = 1.5, "fraction of the data to use is 1.5");
+    assert_wrong(spec.part.first = spec.part.last = 0.5, "from one end");
+    assert_wrong(spec.part.fraction = 1.5, "--data-fraction 1.5: expected a number above 0 and up to 1");
+    assert_wrong(spec.part.stride = 9, "--stride 9: expected 1 to 8, the sequence length");
+    assert_wrong(spec.part.stride = -1, "--stride -1: expected 1 to 8");
     good.task = TASK_MLM;
+    assert_wrong(spec.part.stride = 4,
+                 "--stride is for text and language models, not for --task mlm on bytes");
     assert_wrong(spec.special.mask = -1, "needs a mask ([MASK]) token");
     assert_wrong(spec.special.cls = -1, "needs a start ([CLS]) token");
     assert_wrong(spec.special.sep = -1, "needs a separator ([SEP]) token");
@@ -405,7 +452,7 @@ static void test_part_too_small(void **state) {
     files_add_text(files, "a.txt", "0123456789012345678901234567890123456789");
     files_add_text(files, "b.txt", "0123456789");
     DataSpec spec = files_spec(files, 16);
-    spec.keep_last = 0.1;
+    spec.part.last = 0.1;
     Dataset *data = NULL;
     assert_fails(dataset_open(&data, &spec), 1,
                  "a.txt and 1 more: too little data: 5 of 52 tokens; expected at least 17");
@@ -416,6 +463,7 @@ int main(void) {
         cmocka_unit_test(test_bytes_of_several_files),
         cmocka_unit_test(test_separate_documents),
         cmocka_unit_test(test_last_window_is_padded),
+        cmocka_unit_test(test_stride),
         cmocka_unit_test(test_windows_cover_the_stream),
         cmocka_unit_test(test_token_files),
         cmocka_unit_test(test_token_outside_vocabulary),

@@ -1,4 +1,5 @@
-/* Next-token prediction. The examples of a stream are consecutive windows of T tokens plus the next one. */
+/* Next-token prediction. The examples of a stream are windows of T tokens plus the next one, which begin a
+ * stride apart: by default T, so that they do not overlap. */
 #include <string.h>
 
 #include "data/task.h"
@@ -24,14 +25,14 @@ static void label(const Dataset *data, Slot slot, const IdsExample *example, Hos
 }
 
 static Status open_stream(Dataset *data, const DataSpec *spec, int64_t *ret_need) {
-    data->window = spec->seq;
-    data->count = (data->size - 1) / data->window;
+    data->window = spec->part.stride ? spec->part.stride : spec->seq;
+    data->count = data->size > spec->seq ? (data->size - 1 - spec->seq) / data->window + 1 : 0;
     *ret_need = spec->windows ? 2 : spec->seq + 1;
     return OK;
 }
 
 static Status fill_stream(const Dataset *data, Slot slot, HostBatch *batch) {
-    int64_t T = batch->T, at = slot.index * T + slot.shift, last = data->size - 1 - T;
+    int64_t T = batch->T, at = slot.index * data->window + slot.shift, last = data->size - 1 - T;
     int32_t *tokens = batch->tokens + slot.b * T, *labels = batch->labels + slot.b * T;
     at = data->begin + (at < last ? at : last);
     TRY(token_stream_read(&data->stream, at, T, tokens));
