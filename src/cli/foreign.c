@@ -40,10 +40,10 @@ static const ForeignRow options[] = {
     {"transformers: task-name", "--task classify", "a classification task"},
     {"transformers: mlm", "--task mlm", "training on masked tokens"},
     {"transformers: num-labels", "--labels %", "the number of labels"},
+    {"Megatron-LM: untie-embeddings-and-output-weights", "--untie", "an output matrix of its own"},
     {"nanoGPT: bias; Megatron-LM: add-bias-linear disable-bias-linear add-qkv-bias swiglu squared-relu "
      "openai-gelu normalization norm-epsilon qk-layernorm position-embedding-type rotary-* "
-     "use-rope-scaling group-query-attention num-query-groups kv-channels "
-     "untie-embeddings-and-output-weights; llama.cpp: rope-* yarn-*; transformers: num-key-value-heads "
+     "use-rope-scaling group-query-attention num-query-groups kv-channels; llama.cpp: rope-* yarn-*; transformers: num-key-value-heads "
      "num-kv-heads; torchtitan: n-kv-heads",
      NULL, "the model's family determines it; --model takes a preset of another family, or a checkpoint "
      "with its own config.json"},

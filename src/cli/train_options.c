@@ -75,6 +75,8 @@ static const Option model_table[] = {
      .help = "Sequence length in tokens."},
     {OPT_INT("vocab", Settings, model.vocab), .fallback = "0", AT_LEAST(1), .shown = "from the data",
      .help = "Vocabulary size."},
+    {OPT_FLAG("untie", Settings, model.untie),
+     .help = "Give a preset an output matrix of its own, where the token embedding would serve as one."},
     {OPT_FLOAT("dropout", Settings, model.dropout), .fallback = "-1", BELOW_ONE, .shown = "the model's own",
      .help = "Dropout rate of embeddings, attention and layer outputs."},
 };

@@ -66,6 +66,7 @@ Status job_change_preset(const ModelSettings *model, ModelConfig *config) {
     }
     if (model->inner) config->inner = model->inner;
     if (model->seq) config->positions = model->seq;
+    if (model->untie) config->tied = false;
     return OK;
 }
 
@@ -82,6 +83,9 @@ static Status refuse_changes(const ModelSettings *model, const char *dir, const 
         if (fixed[i].asked && fixed[i].asked != fixed[i].is)
             return USAGE("{%s} %lld: the checkpoint %s has %lld, and a checkpoint's size cannot be changed",
                          fixed[i].setting, (long long)fixed[i].asked, dir, (long long)fixed[i].is);
+    if (model->untie && config->tied)
+        return USAGE("{untie}: the checkpoint %s has no output matrix of its own; {untie} is for presets",
+                     dir);
     if (model->seq > config->positions)
         return USAGE("{seq} %lld exceeds the context length of the checkpoint %s (%lld)",
                      (long long)model->seq, dir, (long long)config->positions);

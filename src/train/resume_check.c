@@ -26,6 +26,10 @@ Status resume_check_model(const Settings *settings, const ModelConfig *now, cons
         return USAGE(
             "{model} %s: the run in %s has a %s model, not %s; drop {model}, or choose another {out}",
             model->name, run, was->family->title, now->family->title);
+    if (model->untie && was->tied)
+        return USAGE("{untie}: the run in %s has no output matrix of its own; drop {untie}, or choose "
+                     "another {out}",
+                     run);
     const struct {
         const char *setting;
         int64_t asked, now, was;
