@@ -112,6 +112,8 @@ static Status choose(Stream *stream, DType type, const CudaAttention *call, bool
         problem = "requested by WEFT_CUDA_ATTENTION";
     else if (hopper)
         problem = "Hopper kernels";
+    else if (cuda_limits().capability < 80)
+        problem = "a GPU before compute capability 8.0";
     else if (special)
         problem = "shared key heads, a window or documents";
     else if (!cudnn && call->queries < SHORTEST_CUDNN)

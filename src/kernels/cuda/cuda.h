@@ -6,14 +6,15 @@
  *   device.cuh  what .cu files share
  *
  * Where an operation has several kernels, the first that serves a call runs it. Without a remark they serve
- * all shapes and types of the operation, from compute capability 8.0 on; "16 bits" are bf16 and fp16.
+ * all shapes and types of the operation. "16 bits" are bf16, from compute capability 8.0 on, and fp16; their
+ * kernels with tensor cores, named "mma" or for up to 16 rows, need 7.5. On code for older GPUs, see
+ * ptx_old.cuh.
  *
  *   attention_forward, attention_backward (attention.c)
  *     attention_hopper*     9.0; 16 bits, heads of width 64 or 128, from 96 positions
- *     cudnn.c               cuDNN 9.10; 16 bits, widths up to 128 in eights, from 128 positions, as many key
- *                           heads as query heads, without dropout, windows and documents
- *     attention_mma*        16 bits, widths up to 128 in eights
- *     attention_plain.cu    widths up to 256
+ *     cudnn.c               8.0, cuDNN 9.10; 16 bits, widths up to 128 in eights, from 128 positions, as many
+ * key heads as query heads, without dropout, windows and documents attention_mma*        7.5; 16 bits, widths
+ * up to 128 in eights, before 8.0 up to 64 attention_plain.cu    widths up to 256, before 8.0 up to 160
  *   attention_decode (attention.c)
  *     attention_cluster.cu  9.0 and later; one new position, 16 bits and caches alike, widths of 32, 64, 128
  *                           and 256, up to 4096 keys
@@ -29,7 +30,7 @@
  *     blas.c                whatever cuBLASLt supports
  *     linear.cu
  *   linear_fused_forward (linear_fused.c): up to 16 rows in 16 bits, weights of 16, 8 or 4 bits
- *     linear_stream.cu      from 8 Mi weights; int8 and int4 weights also from 2048 x 2048
+ *     linear_stream.cu      8.0; from 8 Mi weights; int8 and int4 weights also from 2048 x 2048
  *     linear_fused.cu
  *
  * Most other kernels have a version for 16-byte accesses and one for single elements. Norms and cross-entropy
