@@ -184,10 +184,14 @@ static void linear_fused_forward_case(Kit *kit, const Args *args) {
     c.act = result == 1 ? ACT_GELU_TANH : result == 2 ? ACT_SILU : ACT_NONE;
     if (result == 3) c.fusion.res = kit_random(kit, in_16_bits(kit, shape2(M, N)));
     c.y = kit_take(kit, in_16_bits(kit, shape2(M, N)));
-    if (kit->cuda) assert_true(linear_fused_supports(&kit->exec, c.y, c.x, c.w, c.fusion));
-    assert_ok(linear_fused_forward(&kit->exec, c.y, c.x, c.w, c.b, c.act, c.fusion));
+    /* GPUs before Ampere serve fewer sizes, and the oldest none: of the others nothing is tested there. */
+    Exec exec = kit->exec;
+    bool served = !kit->cuda || linear_fused_supports(&exec, c.y, c.x, c.w, c.fusion);
+    assert_true(served || !kit_has_bf16(kit));
+    if (!served) assert_ok(kernels_find("ref", &exec.table));
+    assert_ok(linear_fused_forward(&exec, c.y, c.x, c.w, c.b, c.act, c.fusion));
     kit_output(kit, "y", c.y);
-    if (kit->cuda) run_last_alone(kit, c);
+    if (kit->cuda && served) run_last_alone(kit, c);
 }
 
 /* Sizes for all block widths of the GPU's kernels, short and long rows, and 8 and 16 warps; half of them also
