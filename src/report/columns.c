@@ -8,6 +8,7 @@
 #include "base/terminal.h"
 #include "report/comparable.h"
 #include "report/spread.h"
+#include "report/study.h"
 #include "report/text.h"
 
 /* Whether all of at least two runs have the same value, and no study reported one. */
@@ -101,7 +102,7 @@ Columns results_columns(const Results *results) {
         }
     }
     for (size_t f = 0; !listed && f < FIGURES; f++)
-        if (!figures[f].named) add(&columns, results, f);
+        if (!figures[f].named || figure_is_published(results, f)) add(&columns, results, f);
     return columns;
 }
 

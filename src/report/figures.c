@@ -25,11 +25,13 @@ const Figure figures[FIGURES] = {
     {"peak_bytes", "memory", FIGURE_FORMAT_BYTES, -1, false, false},
     {"bubble", "bubble", FIGURE_FORMAT_SHARE, -1, true, false},
     {"sent_bytes", "sent", FIGURE_FORMAT_BYTES, -1, false, false},
+    {"sent_per_rank", "sent/rank", FIGURE_FORMAT_BYTES, -1, false, true},
     {"between_nodes_bytes", "between nodes", FIGURE_FORMAT_BYTES, -1, false, false},
     {"mfu", "MFU", FIGURE_FORMAT_SHARE, 1, true, false},
     {"noise_scale", "noise scale", FIGURE_FORMAT_NUMBER, 0, false, false},
     {"statistical_efficiency", "efficiency", FIGURE_FORMAT_NUMBER, 1, false, false},
     {"goodput", "goodput", FIGURE_FORMAT_RATE, 1, true, false},
+    {"steps", "steps", FIGURE_FORMAT_WHOLE, 0, false, true},
     {"step_ms", "ms/step", FIGURE_FORMAT_MS, -1, true, true},
     {"epoch_s", "time/epoch", FIGURE_FORMAT_SECONDS, -1, true, false},
     {"params_stored", "parameters", FIGURE_FORMAT_COUNT, 0, false, true},
@@ -147,6 +149,7 @@ static double summary_figure(const RunSummary *summary, size_t figure) {
     switch (figure) {
     case FIGURE_PEAK: return peak_of(summary);
     case FIGURE_SENT: return sent_of(summary);
+    case FIGURE_SENT_RANK: return sent_of(summary) / json_number_or(summary->layout, "ranks", NAN);
     case FIGURE_BETWEEN: return between_of(summary);
     case FIGURE_PARAMS: return params_of(summary, summary->params_stored);
     case FIGURE_PARAMS_RANK: return params_of(summary, summary->params_per_rank);

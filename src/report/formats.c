@@ -1,4 +1,5 @@
 /* The results table for papers and wikis. */
+#include <math.h>
 #include <string.h>
 
 #include "base/format.h"
@@ -6,6 +7,7 @@
 #include "base/terminal.h"
 #include "report/comparable.h"
 #include "report/spread.h"
+#include "report/study.h"
 #include "report/table.h"
 #include "report/text.h"
 
@@ -97,6 +99,30 @@ static void put_head(FILE *out, const Columns *columns, const Style *style) {
     fputs(style->end, out);
 }
 
+/* What the study reported for a run, and the differences of the run's own figures from it. */
+static void put_published(FILE *out, const Results *results, const Run *run, const Columns *columns,
+                          const Style *style) {
+    FigureSource own = run_predicted(run) ? SOURCE_PREDICTED : SOURCE_MEASURED;
+    char text[FORMAT_SIZE];
+    for (int row = 0; row < 2 && run->published && results_published(results); row++) {
+        fputs(style->begin, out);
+        put(out, run->name, style->escape);
+        fputs(row ? " (vs published)" : " (published)", out);
+        for (size_t i = 0; i < columns->count; i++) {
+            size_t f = columns->shown[i];
+            double value = run_source_figure(run, SOURCE_PUBLISHED, f);
+            fputs(style->next, out);
+            if (row)
+                put(out, percent_text(text, run_from_published(run, own, f), false), style->escape);
+            else if (isfinite(value))
+                put(out, figure_text(text, figures[f].unit, value), style->escape);
+            else if (i == 0 && published_lacks_memory(run))
+                fputs("out of memory", out);
+        }
+        fputs(style->end, out);
+    }
+}
+
 static void put_rows(FILE *out, const Results *results, const Columns *columns, const Style *style) {
     char text[CELL_SIZE];
     results_foreach(results, run) {
@@ -107,6 +133,7 @@ static void put_rows(FILE *out, const Results *results, const Columns *columns, 
             put(out, cell_text(text, run, columns->shown[i], true), style->escape);
         }
         fputs(style->end, out);
+        put_published(out, results, run, columns, style);
     }
 }
 
@@ -170,7 +197,7 @@ static Status put_notes(FILE *out, const Results *results, const Columns *column
 }
 
 static Status put_table(FILE *out, const Results *results, TableFormat format) {
-    Columns columns = results_own_columns(results);
+    Columns columns = results_published(results) ? results_columns(results) : results_own_columns(results);
     if (format == FORMAT_CSV) {
         results_csv(out, results);
         return OK;

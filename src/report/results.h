@@ -136,7 +136,8 @@ typedef struct Figure {
     FigureFormat unit;
     int better; /* 1: higher is better, -1: lower is better, 0: neither */
     bool timed; /* depends on how fast the run was, and so varies between repeats */
-    bool named; /* a column only if the study's list of columns names it */
+    bool named; /* a column only if the study's list of columns names it or, without one, a study reported it
+                 */
 } Figure;
 
 /* In the order of the columns. */
@@ -154,11 +155,13 @@ typedef enum {
     FIGURE_PEAK,
     FIGURE_BUBBLE,
     FIGURE_SENT,
+    FIGURE_SENT_RANK,
     FIGURE_BETWEEN,
     FIGURE_MFU,
     FIGURE_NOISE,
     FIGURE_EFFICIENCY,
     FIGURE_GOODPUT,
+    FIGURE_STEPS,
     FIGURE_STEP,
     FIGURE_EPOCH,
     FIGURE_PARAMS,

@@ -17,8 +17,8 @@ MUST_USE Status table_text(const Results *results, TableLook look, char **ret_te
 
 typedef enum { FORMAT_MARKDOWN, FORMAT_LATEX, FORMAT_CSV } TableFormat;
 
-/* MARKDOWN and LATEX: the columns of the page's table, values with their spreads, and the notes above and
- * below it. CSV: results.csv. The caller frees *ret_text. */
+/* MARKDOWN and LATEX: the columns of the page's table, values with their spreads, the published ones below
+ * them, and the notes above and below it. CSV: results.csv. The caller frees *ret_text. */
 MUST_USE Status table_format(const Results *results, TableFormat format, char **ret_text);
 
 /* ---- columns and cells ---- */

@@ -144,6 +144,17 @@ static void formats_tables(void **state) {
     assert_has(latex, "\na\\_b\\textbar{}c \\& 50\\% (baseline) & 6.40 k \\\\\n");
     assert_ok(table_format(&results, FORMAT_CSV, &csv));
     assert_has(csv, "\n\"two\",finished,");
+    /* Below a run that a study reported: its figures, also those without a column of their own otherwise. */
+    CLEANUP(mem_freep) char *study = NULL, *paper = NULL;
+    results.runs[0].published = json_pack("{s:f, s:f}", "tokens_per_s", 8000., "steps", 50.);
+    assert_ok(table_format(&results, FORMAT_MARKDOWN, &study));
+    assert_has(study, "| run | tokens/s | steps |\n");
+    assert_has(study, "(baseline) | 6.40 k | 2 |\n| a\\_b\\|c &amp; 50% (published) | 8.00 k | 50 |\n"
+                      "| a\\_b\\|c &amp; 50% (vs published) | -20.0% | -96.0% |\n");
+    assert_ok(table_format(&results, FORMAT_LATEX, &paper));
+    assert_has(paper, "50\\% (vs published) & -20.0\\% & -96.0\\% \\\\\n");
+    json_decref(results.runs[0].published);
+    results.runs[0].published = NULL;
     /* A name that starts a row must not be the argument of the line break before it. */
     CLEANUP(mem_freep) char *marks = NULL, *plain = NULL;
     free(results.runs[1].name);
