@@ -95,6 +95,59 @@ static Plot batch_plot(FigureId figure) {
                   .at_points = true};
 }
 
+/* The sequences that a rank processes at once. */
+static double micro_of(const Run *run) {
+    return json_number_or(run->summary.layout, "micro_batch", NAN);
+}
+
+/* Peak memory as fixed + each x micro-batch: least squares over the runs that differ only in batch size. */
+typedef struct MemoryFit {
+    double fixed, each, worst; /* worst: largest relative error */
+    size_t count;              /* 0: no fit, or an earlier run has it */
+} MemoryFit;
+
+static bool is_fitted(const Run *run, const Run *first) {
+    return has_batch(run, FIGURE_PEAK) && micro_of(run) >= 1 && same_except_batch(run, first);
+}
+
+static MemoryFit fit_memory(const Results *results, const Run *first) {
+    MemoryFit fit = {0};
+    double x = 0, y = 0, xx = 0, xy = 0, n = 0;
+    results_foreach(results, run) {
+        if (!is_fitted(run, first)) continue;
+        if (run < first) return fit;
+        double micro = micro_of(run), peak = run_figure(run, FIGURE_PEAK);
+        x += micro;
+        y += peak;
+        xx += micro * micro;
+        xy += micro * peak;
+        n++;
+    }
+    if (n < 3 || !(n * xx - x * x > 0)) return fit;
+    fit.each = (n * xy - x * y) / (n * xx - x * x);
+    fit.fixed = (y - fit.each * x) / n;
+    fit.count = (size_t)n;
+    results_foreach(results, run) {
+        double peak = run_figure(run, FIGURE_PEAK);
+        if (is_fitted(run, first))
+            fit.worst = fmax(fit.worst, fabs(fit.fixed + fit.each * micro_of(run) - peak) / peak);
+    }
+    return fit;
+}
+
+static void put_memory_fits(Page *page, const Results *results) {
+    results_foreach(results, run) {
+        char label[LAYOUT_SIZE], fixed[FORMAT_SIZE], each[FORMAT_SIZE], text[256];
+        MemoryFit fit = fit_memory(results, run);
+        if (!fit.count || fit.fixed < 0 || fit.each < 0) continue;
+        snprintf(
+            text, sizeof text,
+            "peak memory per rank is %s + %s per sequence of its micro-batch, within %.1f%% in %zu runs.",
+            format_bytes(fixed, fit.fixed), format_bytes(each, fit.each), 100 * fit.worst, fit.count);
+        put_note(page, run_layout(run, label), text);
+    }
+}
+
 /* Throughput or, if too many runs were disturbed, only memory. */
 static Status put_batches(Page *page, const Results *results) {
     CLEANUP(plot_done) Plot speed = batch_plot(FIGURE_TOKENS);
@@ -112,7 +165,10 @@ static Status put_batches(Page *page, const Results *results) {
     page_section(page, "By batch size", lead);
     page_group(page, "plots");
     TRY(put_plot(page, &speed, "Throughput", rate_detail(results)));
-    return put_plot(page, &memory, "Peak memory", "highest of all ranks");
+    TRY(put_plot(page, &memory, "Peak memory", "highest of all ranks"));
+    page_group_end(page);
+    put_memory_fits(page, results);
+    return OK;
 }
 
 /* ---- by number of ranks ---- */

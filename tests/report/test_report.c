@@ -268,6 +268,29 @@ static void scales_by_batch(void **state) {
     results_done(&results);
 }
 
+/* Memory of runs that differ in batch size: a fixed part, and one per sequence of a micro-batch. */
+static void fits_memory(void **state) {
+    const Fixture *fixture = *state;
+    Results results = {0};
+    for (int micro = 1; micro <= 4; micro *= 2) {
+        char text[256], name[32];
+        snprintf(name, sizeof name, "micro %d", micro);
+        snprintf(text, sizeof text,
+                 "{\"tokens_per_s\": 100, \"params_total\": 1, \"peak_bytes\": {\"total\": %d}, \"layout\": "
+                 "{\"ranks\": 1, \"batch\": %d, \"micro_batch\": %d}}",
+                 3000000 + 500000 * micro, 40 * micro, micro);
+        write_run(fixture, name, text, NULL);
+        add(&results, fixture, name);
+    }
+    results.title = strdup("memory");
+    char *html = page_of(fixture, &results);
+    assert_has(
+        html,
+        "peak memory per rank is 3.00 MB + 500 kB per sequence of its micro-batch, within 0.0% in 3 runs.");
+    free(html);
+    results_done(&results);
+}
+
 /* Costs by the price given, else by the cluster's: of GPUs, or of hosts without GPUs. Energy as recorded. */
 static void computes_costs(void **state) {
     const Fixture *fixture = *state;
@@ -488,6 +511,7 @@ int main(void) {
                                        TEST(scales_by_batch),
                                        TEST(reports_lost_metrics),
                                        TEST(partial_runs_are_not_compared),
+                                       TEST(fits_memory),
                                        TEST(computes_costs),
                                        TEST(reads_energy),
                                        TEST(reads_summary),
