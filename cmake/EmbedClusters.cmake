@@ -1,21 +1,28 @@
-# Embeds the cluster descriptions (clusters/*.json) in the library, so that `weft plan --cluster h200` does not depend on
+# Embeds the descriptions of clusters and programs (clusters/*.json, clusters/software/*.json) in the library, so that `weft plan --cluster h200` does not depend on
 # files, and installs them as templates for new descriptions. Each file lies between two consecutive weft_cluster_N
 # symbols.
 file(GLOB cluster_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/clusters/*.json)
+file(GLOB program_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/clusters/software/*.json)
 list(SORT cluster_files)
+list(SORT program_files)
 set(cluster_dir ${CMAKE_BINARY_DIR}/clusters)
 set(cluster_bytes "")
 set(cluster_rows "")
+set(program_rows "")
 set(cluster_names "")
 set(cluster_index 0)
-foreach(file IN LISTS cluster_files)
+foreach(file IN LISTS cluster_files program_files)
   get_filename_component(name ${file} NAME_WE)
   string(APPEND cluster_bytes
     "        \"weft_cluster_${cluster_index}:\\n\"\n"
     "        \".incbin \\\"${file}\\\"\\n\"\n")
   string(APPEND cluster_names "extern const char weft_cluster_${cluster_index}[];\n")
   math(EXPR next "${cluster_index} + 1")
-  string(APPEND cluster_rows
+  set(rows cluster_rows)
+  if(file IN_LIST program_files)
+    set(rows program_rows)
+  endif()
+  string(APPEND ${rows}
     "    {\"${name}\", weft_cluster_${cluster_index}, weft_cluster_${next}},\n")
   set(cluster_index ${next})
 endforeach()
@@ -36,7 +43,11 @@ __asm__(".section .rodata\n"
 const ClusterText weft_clusters[] = {
 @cluster_rows@    {0},
 };
+const ClusterText weft_programs[] = {
+@program_rows@    {0},
+};
 ]=])
-set_source_files_properties(${cluster_dir}/clusters_data.c PROPERTIES OBJECT_DEPENDS "${cluster_files}")
+set_source_files_properties(${cluster_dir}/clusters_data.c PROPERTIES OBJECT_DEPENDS "${cluster_files};${program_files}")
 target_sources(weft_core PRIVATE ${cluster_dir}/clusters_data.c)
 install(FILES ${cluster_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/weft/clusters)
+install(FILES ${program_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/weft/clusters/software)

@@ -275,11 +275,9 @@ static Status read_kernels(const json_t *device, const char *from, Cluster *clus
     return OK;
 }
 
-Status cluster_parse(const char *text, size_t size, const char *from, Cluster *ret_cluster) {
-    CLEANUP(json_decrefp) json_t *root = NULL;
+static Status read_cluster(const json_t *root, const char *from, Cluster *ret_cluster) {
     const json_t *section = NULL;
     Cluster cluster = {0};
-    TRY(json_parse(text, size, from, &root));
     cluster.software.present = json_object_get(root, "software");
     for (int s = 0; s < SECTIONS; s++) {
         if (!strncmp(sections[s], "software", 8) && !cluster.software.present) continue;
@@ -303,6 +301,12 @@ Status cluster_parse(const char *text, size_t size, const char *from, Cluster *r
     return OK;
 }
 
+Status cluster_parse(const char *text, size_t size, const char *from, Cluster *ret_cluster) {
+    CLEANUP(json_decrefp) json_t *root = NULL;
+    TRY(json_parse(text, size, from, &root));
+    return read_cluster(root, from, ret_cluster);
+}
+
 /* ---- lookup ---- */
 
 const char *const *cluster_names(void) {
@@ -312,15 +316,19 @@ const char *const *cluster_names(void) {
     return names;
 }
 
-static Status unknown(const char *name) {
-    const char *near = suggest(name, cluster_names());
+static Status unknown(const ClusterText *known, const char *name) {
+    bool program = known == weft_programs;
+    Suggestion near = {.word = name};
     char list[256];
     size_t used = 0;
     list[0] = 0;
-    for (const char *const *at = cluster_names(); *at && used < sizeof list; at++)
-        used += (size_t)snprintf(list + used, sizeof list - used, used ? ", %s" : "%s", *at);
-    return USAGE("{cluster} %s: neither a file nor a built-in cluster (%s)%s%s%s", name, list,
-                 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    for (; known->name && used < sizeof list; known++) {
+        used += (size_t)snprintf(list + used, sizeof list - used, used ? ", %s" : "%s", known->name);
+        suggest_offer(&near, known->name);
+    }
+    return USAGE("{cluster} %s: neither a file nor a built-in %s (%s)%s%s%s", name,
+                 program ? "program" : "cluster", list, near.best ? "; did you mean '" : "",
+                 near.best ? near.best : "", near.best ? "'?" : "");
 }
 
 Status cluster_list_price(const char *gpu, double *ret_price) {
@@ -335,14 +343,39 @@ Status cluster_list_price(const char *gpu, double *ret_price) {
     return OK;
 }
 
-Status cluster_find(const char *name, Cluster *ret_cluster) {
-    for (const ClusterText *known = weft_clusters; known->name; known++)
-        if (strcmp(known->name, name) == 0)
-            return cluster_parse(known->begin, (size_t)(known->end - known->begin), name, ret_cluster);
+/* Parses a built-in description or a file. */
+static Status find_json(const ClusterText *built_in, const char *name, json_t **ret_json) {
     enum { FILE_LIMIT = 1 << 20 };
     CLEANUP(mem_freep) char *text = NULL;
     size_t size;
-    if (!path_exists(name)) return unknown(name);
+    for (const ClusterText *known = built_in; known->name; known++)
+        if (strcmp(known->name, name) == 0)
+            return json_parse(known->begin, (size_t)(known->end - known->begin), name, ret_json);
+    if (!path_exists(name)) return unknown(built_in, name);
     TRY(file_read(name, FILE_LIMIT, &text, &size));
-    return cluster_parse(text, size, name, ret_cluster);
+    return json_parse(text, size, name, ret_json);
+}
+
+/* CLUSTER+PROGRAM: the program replaces the one of the cluster's own description. */
+static Status find_with_program(const char *name, const char *plus, Cluster *ret_cluster) {
+    CLEANUP(json_decrefp) json_t *root = NULL;
+    CLEANUP(json_decrefp) json_t *program = NULL;
+    CLEANUP(mem_freep) char *machine = NULL;
+    TRY(str_format(&machine, "%.*s", (int)(plus - name), name));
+    TRY(find_json(weft_clusters, machine, &root));
+    TRY(find_json(weft_programs, plus + 1, &program));
+    if (!json_is_object(root)) return FAILED("%s: expected a JSON object that describes a cluster", machine);
+    if (json_object_set(root, "software", program)) return FAILED("out of memory");
+    TRY(read_cluster(root, name, ret_cluster));
+    size_t used = strlen(ret_cluster->name);
+    snprintf(ret_cluster->name + used, CLUSTER_NAME - used, "+%s", path_base(plus + 1));
+    return OK;
+}
+
+Status cluster_find(const char *name, Cluster *ret_cluster) {
+    CLEANUP(json_decrefp) json_t *root = NULL;
+    const char *plus = strrchr(name, '+');
+    if (plus && !path_exists(name)) return find_with_program(name, plus, ret_cluster);
+    TRY(find_json(weft_clusters, name, &root));
+    return read_cluster(root, name, ret_cluster);
 }

@@ -87,7 +87,8 @@ double cluster_units(const Cluster *cluster, double ranks);
 /* The list price per hour of a GPU by the name that CUDA reports; 0: no built-in cluster has such GPUs. */
 MUST_USE Status cluster_list_price(const char *gpu, double *ret_price);
 
-/* Finds a cluster by built-in name or path. */
+/* Finds a cluster by built-in name or path; CLUSTER+PROGRAM, with the name of a built-in program or the path
+ * of a file with a "software" section's keys, has that program's profile instead of the cluster's. */
 MUST_USE Status cluster_find(const char *name, Cluster *ret_cluster);
 /* `from` names the text in messages. */
 MUST_USE Status cluster_parse(const char *text, size_t size, const char *from, Cluster *ret_cluster);
@@ -99,6 +100,7 @@ const char *const *cluster_names(void);
 typedef struct ClusterText {
     const char *name, *begin, *end;
 } ClusterText;
-extern const ClusterText weft_clusters[];
+extern const ClusterText weft_clusters[],
+    weft_programs[]; /* clusters/NAME.json, clusters/software/NAME.json */
 
 #endif

@@ -33,6 +33,30 @@ static void builtin_clusters(void **state) {
                  "neither a file nor a built-in cluster");
 }
 
+/* CLUSTER+PROGRAM has the hardware of the one and the profile of the other, built in or a file. */
+static void programs(void **state) {
+    static const char bad[] = "test_cluster_program.json";
+    Cluster plain, cluster, file;
+    assert_ok(cluster_find("dgx2-v100", &plain));
+    for (const ClusterText *known = weft_programs; known->name; known++) {
+        CLEANUP(mem_freep) char *name = NULL;
+        assert_ok(str_format(&name, "dgx2-v100+%s", known->name));
+        assert_ok(cluster_find(name, &cluster));
+        assert_string_equal(cluster.name, name);
+        assert_true(cluster.software.present && strcmp(cluster.software.title, plain.software.title) != 0);
+        assert_true(cluster.memory_bandwidth == plain.memory_bandwidth);
+    }
+    assert_ok(cluster_find("dgx2-v100+" WEFT_SOURCE_DIR "/clusters/software/pytorch.json", &file));
+    assert_memory_equal(&file.software, &cluster.software, sizeof file.software);
+    assert_fails(cluster_find("h200+pytorhc", &cluster), STATUS_USAGE, "did you mean 'pytorch'?");
+    assert_fails(cluster_find("h20+pytorch", &cluster), STATUS_USAGE, "did you mean 'h200'?");
+    static const char text[] = "{\"recompute_stall_s\": {\"value\": -1, \"source\": \"a test\"}}";
+    assert_ok(file_replace(bad, text, sizeof text - 1));
+    assert_fails(cluster_find("h200+test_cluster_program.json", &cluster), STATUS_FAILED,
+                 "h200+test_cluster_program.json: 'software.recompute_stall_s' is -1; expected 0 or more");
+    assert_int_equal(remove(bad), 0);
+}
+
 /* Checks the error for h200's description with `from` replaced by `to`. */
 static void refuses_text(const char *from, const char *to, const char *message) {
     const ClusterText *known = weft_clusters;
@@ -222,10 +246,10 @@ static void finds_changes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(builtin_clusters), cmocka_unit_test(curves),
-        cmocka_unit_test(variants),         cmocka_unit_test(one_precision),
-        cmocka_unit_test(invalid_clusters), cmocka_unit_test(enough_micros),
-        cmocka_unit_test(finds_changes),
+        cmocka_unit_test(builtin_clusters), cmocka_unit_test(programs),
+        cmocka_unit_test(curves),           cmocka_unit_test(variants),
+        cmocka_unit_test(one_precision),    cmocka_unit_test(invalid_clusters),
+        cmocka_unit_test(enough_micros),    cmocka_unit_test(finds_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,6 +130,93 @@ static void predicts_a_study(void **state) {
     }
 }
 
+/* PyTorch's profile, in which nothing was fitted, against two studies (docs/planning.md). */
+static void predicts_pytorch(void **state) {
+    static const struct {
+        const char *cluster, *model, *task, *precision;
+        int layers, hidden, heads, vocab, batch, micro, seq;
+        MeshSpec mesh;
+        int zero;
+        double samples_per_s, bound;
+    } rows[] = {
+        {"dgx-a100+pytorch",
+         "bert-base",
+         "span",
+         "fp32",
+         0,
+         0,
+         0,
+         0,
+         16,
+         4,
+         384,
+         {.dp = 1, .tp = 1, .pp = 2},
+         0,
+         70.40,
+         0.10},
+        {"dgx-a100+pytorch",
+         "bert-base",
+         "span",
+         "fp32",
+         0,
+         0,
+         0,
+         0,
+         16,
+         4,
+         384,
+         {.dp = 1, .tp = 1, .pp = 4},
+         0,
+         116.27,
+         0.21},
+        {"rtx-2080ti+pytorch",
+         "gpt2",
+         "lm",
+         "fp16",
+         8,
+         512,
+         8,
+         66,
+         216,
+         216,
+         128,
+         {.dp = 1, .tp = 1, .pp = 1},
+         0,
+         50077 / 55.7,
+         0.15},
+        {"rtx-2080ti+pytorch",
+         "gpt2",
+         "lm",
+         "fp16",
+         8,
+         512,
+         8,
+         66,
+         432,
+         216,
+         128,
+         {.dp = 2, .tp = 1, .pp = 1},
+         3,
+         50077 / 31.2,
+         0.18},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        PlanSpec spec = spec_of(rows[i].model, rows[i].task, rows[i].batch, rows[i].seq, rows[i].precision);
+        Cluster cluster;
+        spec.config.run.micro_batch = rows[i].micro;
+        spec.config.run.zero = rows[i].zero;
+        spec.config.model.layers = rows[i].layers;
+        spec.config.model.hidden = rows[i].hidden;
+        spec.config.model.heads = rows[i].heads;
+        spec.config.model.vocab = rows[i].vocab;
+        spec.mesh = rows[i].mesh;
+        assert_ok(cluster_find(rows[i].cluster, &cluster));
+        double found = rows[i].batch / time_of(rows[i].model, &cluster, spec, NULL).step_s;
+        if (fabs(found / rows[i].samples_per_s - 1) > rows[i].bound)
+            fail_msg("row %zu: predicted %g samples/s, published %g", i, found, rows[i].samples_per_s);
+    }
+}
+
 /* ---- other programs ---- */
 
 static Cluster without_stalls(void) {
@@ -620,6 +707,7 @@ static void long_plans_show_progress(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(predicts_a_study),
+        cmocka_unit_test(predicts_pytorch),
         cmocka_unit_test(timelines),
         cmocka_unit_test(search_agrees_with_plans),
         cmocka_unit_test(memory_by_schedule),
