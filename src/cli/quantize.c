@@ -2,6 +2,8 @@
 #include <math.h>
 
 #include "base/format.h"
+#include "base/fs.h"
+#include "base/memory.h"
 #include "cli/command.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
@@ -67,6 +69,7 @@ static const Option evaluate_table[] = {
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     QuantizeSpec *args = arguments;
     CLEANUP(json_decrefp) json_t *result = NULL, *evaluation = NULL;
+    CLEANUP(mem_freep) char *file = NULL;
     args->config.data.log = stderr;
     if (args->evaluate_count) TRY(quantize_evaluate_check(args));
     TRY(quantize_run(&args->config, &result));
@@ -76,6 +79,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         if (json_object_set(result, "evaluation", evaluation) ||
             (call->study && json_object_set(result, "study", call->study)))
             return FAILED("out of memory");
+        TRY(path_join(&file, args->config.out, "quantization.json"));
+        TRY(json_write_file(file, result));
     }
     *ret_result = json_incref(result);
     return OK;
