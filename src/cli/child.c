@@ -38,11 +38,11 @@ bool children_stopped(void) {
 }
 
 /* Runs in the child. Signals are blocked until they have their default effect. */
-static void become(const char *program, char *const *argv, int error, const sigset_t *mask) {
+static void become(const char *program, char *const *argv, const char *out, int error, const sigset_t *mask) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     setpgid(0, 0);
     dup2(error, STDERR_FILENO);
-    if (!freopen("/dev/null", "r", stdin) || !freopen("/dev/null", "w", stdout)) _exit(127);
+    if (!freopen("/dev/null", "r", stdin) || !freopen(out ? out : "/dev/null", "w", stdout)) _exit(127);
     stop_release();
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
@@ -52,12 +52,12 @@ static void become(const char *program, char *const *argv, int error, const sigs
 }
 
 /* Forks. A signal that came after the decision to start the child, but before it existed, stops it too. */
-static pid_t start(const char *program, char *const *argv, int error) {
+static pid_t start(const char *program, char *const *argv, const char *out, int error) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     pid_t pid = fork();
-    if (pid == 0) become(program, argv, error, &before);
+    if (pid == 0) become(program, argv, out, error, &before);
     if (pid > 0) child_pid = pid;
     int missed = held;
     if (pid > 0 && missed) kill(pid, missed);
@@ -137,7 +137,7 @@ Status child_run(const Child *child, ChildEnd *ret_end) {
     TRY(relay_announce(child->show));
     if (pipe2(error, O_CLOEXEC) != 0) return FAILED("cannot create a pipe: %s", strerror(errno));
     children_watch_signals();
-    pid_t pid = start(program, argv, error[1]);
+    pid_t pid = start(program, argv, child->out, error[1]);
     close(error[1]);
     if (pid < 0) {
         close(error[0]);

@@ -11,6 +11,7 @@ typedef struct Child {
     char *const *argv; /* NULL-terminated, starting with the command */
     const char *log;   /* file to append its standard error to */
     FILE *show;        /* also show it here, line by line; may be NULL */
+    const char *out;   /* file for its standard output; NULL: dropped */
 } Child;
 
 typedef struct ChildEnd {

@@ -110,9 +110,9 @@ struct Command {
 
 extern const Command command_fetch, command_prepare, command_train, command_eval, command_answer,
     command_generate, command_convert, command_prune, command_quantize, command_info, command_plan,
-    command_bench, command_compare, command_report, command_ranks, command_verify, command_tokenizer,
-    command_tokenizer_train, command_tokenizer_encode, command_tokenizer_decode, command_help,
-    command_version;
+    command_bench, command_compare, command_study, command_report, command_ranks, command_verify,
+    command_tokenizer, command_tokenizer_train, command_tokenizer_encode, command_tokenizer_decode,
+    command_help, command_version;
 
 /* NULL-terminated, in the order help lists them. */
 const Command *const *commands_all(void);

@@ -19,6 +19,7 @@ static const Command *const commands[] = {
     &command_plan,
     &command_bench,
     &command_compare,
+    &command_study,
     &command_report,
     &command_ranks,
     &command_verify,

@@ -15,6 +15,7 @@
 #include "base/terminal.h"
 #include "cli/child.h"
 #include "cli/command.h"
+#include "cli/compare.h"
 #include "cli/invocation.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
@@ -135,8 +136,7 @@ static Status read_run(Line *line, const Comparison *of, const char *name, Invoc
     return invocation_read(ret_train, &command_train, count - 1, line->words + 1);
 }
 
-/* What train would execute. */
-static Status settle_run(const Invocation *train, RunSpec *ret_run) {
+Status compare_settle(const Invocation *train, RunSpec *ret_run) {
     TrainArgs args = *(const TrainArgs *)train->config;
     TRY(train_settle(train, &args.config, NULL));
     TRY(layout_settle(train, &args.layout, 0));
@@ -191,7 +191,7 @@ static Status check_run(const Comparison *of, size_t at, const char *name, json_
     RunSpec run;
     bool lacks = false;
     TRY(read_run(&line, of, name, &train));
-    TRY(settle_run(train, &run));
+    TRY(compare_settle(train, &run));
     TRY(find_cluster(of, at, &run, &prospect->cluster));
     TRY(predict_check(&run, prospect->cluster, stderr, of->args->quiet, &lacks, &prospect->samples));
     if (lacks && !prospect->cluster) TRY(fetched_check(train));
@@ -356,7 +356,7 @@ static Status predict_named(const Comparison *of, const char *name, const Predic
     CLEANUP(invocation_freep) Invocation *train = NULL;
     RunSpec run;
     TRY(read_run(&line, of, name, &train));
-    TRY(settle_run(train, &run));
+    TRY(compare_settle(train, &run));
     return predict_run(&run, prediction, dir, ret_summary);
 }
 
@@ -397,7 +397,7 @@ static Status run_one(Results *results, Turn turn, const Comparison *of) {
     TRY(str_format(&log, "%s.log", run->dir));
     if (!args->quiet) print_start(results, turn, again);
     ChildEnd end;
-    TRY(child_run(&(Child){line.words, log, args->quiet ? NULL : stderr}, &end));
+    TRY(child_run(&(Child){.argv = line.words, .log = log, .show = args->quiet ? NULL : stderr}, &end));
     TRY(comparison_end_run(results, run, end.code, end.error, children_stopped(), of->out));
     if (!args->quiet) print_end(run);
     return OK;

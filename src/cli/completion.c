@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/help.h"
+#include "compare/studyfile.h"
 #include "data/fetch.h"
 
 const char *const completion_shells[] = {"bash", "zsh", "fish", NULL};
@@ -39,20 +40,28 @@ static bool is_recipe_option(const Command *command, const Option *option) {
 
 /* The first operand is a recipe. */
 static bool expects_recipe(const Command *command) {
-    return command->recipe == RECIPE_OPERAND;
+    return command->recipe == RECIPE_OPERAND && command != &command_study;
 }
 
-/* The names that a command accepts as operands: presets, or the sets to fetch. */
+/* The names that a command accepts as operands: presets, the sets to fetch, or studies. */
 static bool has_operand_names(const Command *command) {
-    if (command == &command_fetch) return true;
+    if (command == &command_fetch || command == &command_study) return true;
     const Option *first = command->positional ? command_option(command, command->positional[0]) : NULL;
     return first && known_values(first);
+}
+
+static void write_studies(FILE *out) {
+    CLEANUP(texts_done) TextList names = {0};
+    CLEANUP(status_freep) Status failed = studyfile_names(&names); /* then there are no names */
+    for (size_t i = 0; i < names.count; i++) fprintf(out, "%s%s", i ? " " : "", names.texts[i]);
 }
 
 static void write_operand_names(FILE *out, const Command *command) {
     size_t count;
     const FetchSet *sets = fetch_sets(&count);
-    if (command != &command_fetch)
+    if (command == &command_study)
+        write_studies(out);
+    else if (command != &command_fetch)
         write_names(out, known_values(command_option(command, command->positional[0])));
     else
         for (size_t i = 0; i < count; i++) fprintf(out, "%s%s", i ? " " : "", sets[i].name);

@@ -26,6 +26,10 @@ void page_put(Page *page, const char *fmt, ...) {
     va_end(args);
 }
 
+const char *page_prefix(const Page *page) {
+    return page->prefix ? page->prefix : "";
+}
+
 void page_group(Page *page, const char *class) {
     page_put(page, "<div class=\"%s\">\n", class);
     page->group = true;
@@ -44,7 +48,8 @@ void page_section_end(Page *page) {
 
 void page_section(Page *page, const char *title, const char *lead) {
     page_section_end(page);
-    page_put(page, "<section>\n<h2>%s</h2>\n", title);
+    page_put(page, "<section>\n<h2>%s%s%s</h2>\n", page->part ? page->part : "", page->part ? ": " : "",
+             title);
     if (lead) page_put(page, "<p class=\"lead\">%s</p>\n", lead);
     page->section = true;
 }
@@ -334,6 +339,13 @@ Status page_save(const char *path, PageBody body, const void *data) {
     Status ended = figure_files_end(path, dir);
     if (status) status_free(ended);
     TRY(status ? status : ended);
+    return file_replace(path, html, size);
+}
+
+Status page_save_alone(const char *path, PageBody body, const void *data) {
+    CLEANUP(mem_freep) char *html = NULL;
+    size_t size = 0;
+    TRY(page_make((Page){0}, body, data, &html, &size));
     return file_replace(path, html, size);
 }
 

@@ -11,8 +11,10 @@
 struct Page {
     FILE *out;
     Figures drawn;
-    bool live;                        /* its script follows the events of report/serve.h */
-    bool section, group;              /* open elements */
+    bool live;           /* its script follows the events of report/serve.h */
+    const char *prefix;  /* of the ids of figures, so that they differ between parts; NULL: none */
+    const char *part;    /* precedes the titles of sections; NULL: nothing */
+    bool section, group; /* open elements */
     const char *columns[FIGURES + 1]; /* the headings of the open table */
     size_t column_count, cell;        /* cell: the next one of the row */
 };
@@ -25,6 +27,8 @@ MUST_USE Status page_write(const Results *results, const char *path);
 typedef Status (*PageBody)(Page *page, const void *data);
 /* Writes any page and its plots, as page_write does. */
 MUST_USE Status page_save(const char *path, PageBody body, const void *data);
+/* The same without files of its plots. */
+MUST_USE Status page_save_alone(const char *path, PageBody body, const void *data);
 
 /* The same page as text, without files, whose script follows the events of report/serve.h. The caller frees
  * it. */
@@ -40,6 +44,8 @@ void put_chip(Page *page, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void page_header_end(Page *page);
 /* Ends the page, after notes on its figures. */
 void page_end(Page *page);
+/* The prefix of ids, or "". */
+const char *page_prefix(const Page *page);
 /* put_markup into the page. */
 void page_put(Page *page, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Opens a section with a heading and an explanatory line. A NULL `lead` omits the line. In print, a section

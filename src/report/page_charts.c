@@ -40,8 +40,9 @@ static Status put_figure(Page *page, const Results *results, FigureId figure) {
                               .spread = run_spread(run, figure)}));
         TRY(bars_add(&chart, is_gray(run, figure), run_figure(run, figure), NULL, NULL));
     }
-    page_put(page, "<figure id=\"%s\"><figcaption>%s<small>%s</small></figcaption>\n", chart.name,
-             memory ? "Peak memory" : "Throughput", memory ? "highest of all ranks" : rate_detail(results));
+    page_put(page, "<figure id=\"%s%s\"><figcaption>%s<small>%s</small></figcaption>\n", page_prefix(page),
+             chart.name, memory ? "Peak memory" : "Throughput",
+             memory ? "highest of all ranks" : rate_detail(results));
     TRY(put_bars(page, &chart));
     page_put(page, "</figure>\n");
     return OK;

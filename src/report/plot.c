@@ -254,8 +254,8 @@ Status put_plot(Page *page, const Plot *plot, const char *caption, const char *d
     data = data_json(layouts);
     text = data ? json_serialize(data, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     if (!text) return FAILED("out of memory while drawing a plot");
-    page_put(page, "<figure id=\"%s\" data-plot=\"%s\"><figcaption>%s<small>%s</small></figcaption>\n",
-             plot->name, text, caption, detail);
+    page_put(page, "<figure id=\"%s%s\" data-plot=\"%s\"><figcaption>%s<small>%s</small></figcaption>\n",
+             page_prefix(page), plot->name, text, caption, detail);
     for (PlotVersion i = 0; i < PLOT_VERSIONS; i++) {
         CLEANUP(mem_freep) char *svg = NULL;
         Picture picture = picture_of(&layouts[i]);

@@ -1,0 +1,18 @@
+/* The page of `weft study`: every part of a study in a section with its tables, figures and findings. */
+#ifndef WEFT_REPORT_PAGE_PARTS_H
+#define WEFT_REPORT_PAGE_PARTS_H
+
+#include "report/page.h"
+
+/* Writes DIR/report.html. The parts' own pages have their figures as files. `study` is the contents of
+ * DIR/study.json: {"title", "about", "hardware", "scale", "line", "parts": [{"name", "title", "command",
+ * "line", "state", "error", "seconds"}, ...]}, whose states are those of runs (run_state_name). DIR/NAME is a
+ * part's directory, and DIR/NAME.txt what it printed. */
+MUST_USE Status page_write_parts(const json_t *study, const char *dir);
+
+/* Sections of parts without runs to compare; they write nothing if the directory has no results of theirs:
+ * pruning.json of `weft prune`, quantization.json of `weft quantize`. */
+Status put_pruning(Page *page, const char *dir);
+Status put_quantization(Page *page, const char *dir);
+
+#endif

@@ -1,0 +1,178 @@
+/* `weft study` through the program: the list, the question, all kinds of parts, a part that fails, one that
+ * is stopped, and errors. */
+#include <signal.h>
+#include <time.h>
+
+#include "cli/comparison.h"
+
+#define TINY                                                                                                 \
+    "{\"model\": \"gpt2-tiny\", \"layers\": 1, \"hidden\": 16, \"heads\": 2, \"data\": [\"self\"], "         \
+    "\"seq\": 32, \"steps\": 2, \"batch\": 4, \"micro-batch\": 2, \"eval-every\": 0, \"eval-batches\": 1, "  \
+    "\"threads\": 1, \"runs\": [{\"name\": \"one\"}, {\"name\": \"two\", \"micro-batch\": 4}]}"
+
+/* Writes the recipe and a study with these parts, and returns the study's path. */
+static const char *write_study(const Fixture *fixture, const char *parts) {
+    static char path[80];
+    char text[4096];
+    assert_ok(file_replace(fixture->recipe, TINY, strlen(TINY)));
+    snprintf(path, sizeof path, "%s/mini.json", fixture->dir);
+    int size = snprintf(text, sizeof text,
+                        "{\"title\": \"A study of moments\", \"models\": \"tiny\", \"parts\": [%s], "
+                        "\"scales\": {\"small\": {}}}",
+                        parts);
+    assert_true(size > 0 && (size_t)size < sizeof text);
+    assert_ok(file_replace(path, text, (size_t)size));
+    return path;
+}
+
+static const char *state_of(const json_t *study, size_t at) {
+    return text_of(json_array_get(json_object_get(study, "parts"), at), "state");
+}
+
+#define LAYOUTS                                                                                              \
+    "{\"name\": \"layouts\", \"title\": \"Layouts\", \"command\": \"compare\", \"recipe\": \"tiny.json\"}"
+#define MODEL                                                                                                \
+    "{\"name\": \"model\", \"title\": \"A model\", \"command\": \"train\", \"recipe\": \"tiny.json\"}"
+#define WILD                                                                                                 \
+    "{\"name\": \"wild\", \"title\": \"Too fast\", \"command\": \"train\", \"recipe\": \"tiny.json\", "      \
+    "\"options\": [\"--lr\", \"1e38\"]}"
+#define PRUNED                                                                                               \
+    "{\"name\": \"pruned\", \"title\": \"Pruning\", \"command\": \"prune\", \"options\": [\"--model\", "     \
+    "\"{out}/model\", \"--amount\", \"0.5\", \"--rounds\", \"1\", \"--data\", \"self\", "                    \
+    "\"--steps-per-round\", \"1\", \"--seq\", \"16\", \"--batch\", \"2\", \"--eval-batches\", \"1\", "       \
+    "\"--threads\", \"1\"]}"
+#define INT8                                                                                                 \
+    "{\"name\": \"int8\", \"title\": \"In int8\", \"command\": \"quantize\", \"options\": [\"--model\", "    \
+    "\"{out}/model\", \"--evaluate\", \"self\", \"--max-batches\", \"1\", \"--new-tokens\", \"4\", "         \
+    "\"--prompt\", \"static\"]}"
+
+/* Every kind of part has a section; the failed one is named, and the others run all the same. */
+static void all_parts(void **state) {
+    const Fixture *fixture = *state;
+    const char *study = write_study(fixture, LAYOUTS ", " MODEL ", " WILD ", " PRUNED ", " INT8);
+    Ran ran = program_run("study", study, "--out", fixture->out, "--json");
+    assert_int_equal(ran.code, 1);
+    assert_contains(ran.err, "mini: 5 parts on the ");
+    assert_contains(ran.err, "[2/5] A model\n");
+    assert_contains(ran.err, "weft: part 'wild' failed: step 2: training diverged");
+    json_t *json = parsed(ran.out);
+    static const char *const expected[] = {"finished", "finished", "failed", "finished", "finished"};
+    for (size_t i = 0; i < 5; i++) assert_string_equal(state_of(json, i), expected[i]);
+    json_decref(json);
+    ran_done(&ran);
+    char *page = read_in(fixture->out, "report.html");
+    static const char *const parts[] = {
+        "<h1>A study of moments</h1>", "4 of 5 parts of the study finished. “Too fast” failed: step 2",
+        "<h2>Layouts: Results</h2>",   "href=\"layouts/report.html\"",
+        "<h2>A model: Results</h2>",   "<h3>By weights</h3>",
+        "id=\"pruned-pruning-loss\"",  "original: static"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) assert_contains(page, parts[i]);
+    free(page);
+    /* What has ended stays so; with --retry, the failed part runs again. */
+    ran = program_run("study", study, "--out", fixture->out);
+    assert_int_equal(ran.code, 1);
+    assert_contains(ran.err, "[1/5] Layouts: already finished\n");
+    assert_contains(ran.err, "[3/5] Too fast: already failed\n");
+    assert_contains(ran.out, "/report.html\n");
+    ran_done(&ran);
+    assert_ran(program_run("study", study, "--out", fixture->out, "--retry"), 1, err,
+               "[3/5] Too fast (resuming)\n");
+    write_study(fixture,
+                LAYOUTS ", " MODEL ", {\"name\": \"wild\", \"title\": \"x\", \"command\": \"train\"}");
+    assert_refused(2, "part 'wild'", "study", study, "--out", fixture->out, "--quiet");
+}
+
+static void wait_for(const char *dir, const char *name) {
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    for (int i = 0; i < 6000 && !path_exists(path); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    assert_true(path_exists(path));
+}
+
+/* Ctrl-C stops the part at a checkpoint; the next invocation resumes it and starts the others. */
+static void stopped(void **state) {
+    const Fixture *fixture = *state;
+    const char *study = write_study(
+        fixture,
+        "{\"name\": \"long\", \"title\": \"Long\", \"command\": \"train\", \"recipe\": \"tiny.json\", "
+        "\"options\": [\"--steps\", \"3000\", \"--log-every\", \"1\"]}, " MODEL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(127);
+        execl(WEFT_BINARY, WEFT_BINARY, "study", study, "--out", fixture->out, (char *)NULL);
+        _exit(127);
+    }
+    wait_for(fixture->out, "long/metrics.jsonl");
+    assert_int_equal(kill(child, SIGINT), 0);
+    int code;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 75);
+    char *text = read_in(fixture->out, "study.json");
+    json_t *json = parsed(text);
+    assert_string_equal(state_of(json, 0), "interrupted");
+    assert_string_equal(state_of(json, 1), "waiting");
+    json_decref(json);
+    free(text);
+    Ran ran = program_run("study", study, "--out", fixture->out);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "[1/2] Long (resuming)\n");
+    assert_contains(ran.out, "A model                          finished");
+    ran_done(&ran);
+}
+
+/* The studies of the source tree: listed, planned, and refused where something is missing. */
+static void listed(void **state) {
+    const Fixture *fixture = *state;
+    static const char *const names[] = {"megatron", "squad", "wikitext"};
+    assert_int_equal(setenv("WEFT_DATA", fixture->dir, 1), 0);
+    Ran ran = program_run("study", "--scale", "small");
+    assert_int_equal(ran.code, 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_contains(ran.out, names[i]);
+    assert_contains(ran.out, "fetches squad-v2 (46.5 MB), bert-base-uncased-tokenizer");
+    ran_done(&ran);
+    if (!freopen("/dev/null", "r", stdin)) fail();
+    ran = program_run("study", "wikitext", "--scale", "small", "--out", fixture->out);
+    assert_int_equal(ran.code, 2);
+    assert_contains(ran.err,
+                    "study 'wikitext' has to fetch wikitext-2-raw (4.72 MB), gpt2-tokenizer (1.50 MB)");
+    assert_contains(ran.err, "add --yes to do so");
+    ran_done(&ran);
+    ran = program_run("study", "squad", "--simulate", "--out", fixture->out);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "6 simulated");
+    ran_done(&ran);
+    char *page = read_in(fixture->out, "report.html");
+    assert_contains(page, "<h2>Replicas and pipelines: The study</h2>");
+    free(page);
+    assert_int_equal(unsetenv("WEFT_DATA"), 0);
+}
+
+static void refused(void **state) {
+    const Fixture *fixture = *state;
+    assert_refused(2, "'squat' is not a study; did you mean 'squad'? Studies: ", "study", "squat");
+    assert_refused(2, "'nothing-like-it' is not a study; studies: ", "study", "nothing-like-it");
+    const char *study = write_study(fixture, MODEL);
+    assert_refused(2, "study 'mini' has no such scale; available: small", "study", study, "--scale", "tiny");
+    assert_refused(2, "contains other files; choose another --out", "study", study, "--out", fixture->dir);
+    assert_refused(2, "a study runs all of its parts", "study", study, "--run", "one");
+    write_study(fixture, MODEL ", " MODEL);
+    assert_refused(2, "two parts have the name 'model'", "study", study);
+    write_study(fixture, "{\"name\": \"a b\", \"title\": \"A\", \"command\": \"train\"}");
+    assert_refused(2, "a name consists of small letters", "study", study);
+    write_study(fixture, "{\"name\": \"a\", \"title\": \"A\", \"command\": \"trian\"}");
+    assert_refused(2, "part 'a': 'trian' is not a command; did you mean 'train'?", "study", study);
+    write_study(fixture,
+                "{\"name\": \"a\", \"title\": \"A\", \"command\": \"train\", \"recipe\": \"tiny.json\", "
+                "\"options\": [\"--stepz\", \"1\"]}");
+    assert_refused(2, "--stepz", "study", study);
+    write_study(fixture, "{\"name\": \"a\", \"title\": \"A\", \"command\": \"train\", \"options\": [1]}");
+    assert_refused(2, "options: expected a list of strings", "study", study);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {TEST(all_parts), TEST(stopped), TEST(listed), TEST(refused)};
+    return cmocka_run_group_tests(tests, program_setup, NULL);
+}
