@@ -517,7 +517,7 @@ static void recipes(void **state) {
         "wikitext-103-raw/wiki.train.raw", "wikitext-103-raw/wiki.valid.raw",
         "wikitext-2-raw/wiki.train.raw",   "wikitext-2-raw/wiki.valid.raw"};
     static const char *const names[] = {"squad-bert-base",        "wikipedia-gpt2", "wikipedia-bert",
-                                        "shakespeare-gpt2",       "cornell-bert",   "wikitext-gpt2-medium",
+                                        "shakespeare-mingpt",     "dialogues-bert", "wikitext-gpt2-medium",
                                         "shakespeare-characters", "megatron-sizes", "wikitext-gpt2-aware"};
     char dir[] = "/tmp/weft-recipes-XXXXXX", path[400];
     assert_non_null(mkdtemp(dir));

@@ -271,7 +271,7 @@ static void bash_completes(void **state) {
     assert_bash_offers("weft compare recipes/sq", "recipes/squad-bert-base.json");
     assert_bash_offers("weft study sq", "squad");
     assert_bash_includes("weft compare reci", "recipes/megatron-sizes.json");
-    assert_bash_includes("weft train --config reci", "recipes/shakespeare-gpt2.json");
+    assert_bash_includes("weft train --config reci", "recipes/shakespeare-mingpt.json");
     assert_bash_offers("weft train --out " WEFT_SOURCE_DIR "/cmak", WEFT_SOURCE_DIR "/cmake");
 }
 
