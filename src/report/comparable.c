@@ -206,12 +206,22 @@ bool one_task(const Results *results) {
 
 bool same_training(const Run *a, const Run *b) {
     static const char *const keys[] = {"batch", "precision", NULL};
-    static const char *const settings[] = {
-        "task",      "seq",       "data",         "seed",       "shuffle",    "steps",
-        "epochs",    "lr",        "min-lr",       "warmup",     "beta1",      "beta2",
-        "eps",       "clip",      "weight-decay", "dropout",    "schedule",   "quantize-aware",
-        "mask-rate", "optimizer", "momentum",     "nesterov",   "muon-scale", "adamw-lr",
-        "group",     "freeze",    "decay-steps",  "decay-type", NULL};
+    static const char *const settings[] = {"task",         "seq",
+                                           "data",         "seed",
+                                           "shuffle",      "steps",
+                                           "epochs",       "lr",
+                                           "min-lr",       "warmup",
+                                           "beta1",        "beta2",
+                                           "eps",          "clip",
+                                           "weight-decay", "dropout",
+                                           "schedule",     "quantize-aware",
+                                           "stride",       "data-fraction",
+                                           "untie",        "mask-rate",
+                                           "optimizer",    "momentum",
+                                           "nesterov",     "muon-scale",
+                                           "adamw-lr",     "group",
+                                           "freeze",       "decay-steps",
+                                           "decay-type",   NULL};
     return same_layout(a, b, keys) && same_number(run_params(a), run_params(b)) &&
            same_settings(a, b, settings) && counts_from_zero(a) == counts_from_zero(b);
 }
