@@ -126,7 +126,7 @@ static void stopped(void **state) {
 /* The studies of the source tree: listed, planned, and refused where something is missing. */
 static void listed(void **state) {
     const Fixture *fixture = *state;
-    static const char *const names[] = {"megatron", "squad", "wikitext"};
+    static const char *const names[] = {"fsdp", "megatron", "squad", "wikitext"};
     assert_int_equal(setenv("WEFT_DATA", fixture->dir, 1), 0);
     Ran ran = program_run("study", "--scale", "small");
     assert_int_equal(ran.code, 0);
