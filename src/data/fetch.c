@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -28,14 +29,22 @@ typedef struct Job {
     Http *http; /* NULL: not needed so far */
     char *record_path;
     json_t *record;
+    char *lock_path;
     int lock;
 } Job;
 
+/* A directory that would hold nothing but the lock is removed with it: it would hide what has the set's name,
+ * such as a preset. */
 static void job_done(Job *job) {
     http_free(job->http);
     json_decref(job->record);
     free(job->record_path);
-    if (job->lock >= 0) close(job->lock);
+    if (job->lock >= 0) {
+        (void)unlink(job->lock_path);
+        if (job->fetched->dir) (void)rmdir(job->fetched->dir);
+        close(job->lock);
+    }
+    free(job->lock_path);
 }
 
 void fetched_done(Fetched *fetched) {
@@ -219,16 +228,31 @@ static Status unpack_all(Job *job, const FetchFile *archive, const char *path) {
 
 /* ---- sets ---- */
 
+/* Whether the lock is on the file that has its path now, and not on one that its owner has removed. */
+static bool holds_lock(const Job *job) {
+    struct stat held, there;
+    return !fstat(job->lock, &held) && !stat(job->lock_path, &there) && held.st_ino == there.st_ino &&
+           held.st_dev == there.st_dev;
+}
+
 static Status acquire_lock(Job *job) {
-    CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, job->fetched->dir, ".lock"));
-    job->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (job->lock < 0) return FAILED("%s: cannot write: %s", path, strerror(errno));
-    for (bool told = false; flock(job->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; told = true) {
-        if (!told && !job->spec->quiet)
-            fprintf(job->spec->log, "waiting for another process that is fetching %s\n", job->set->name);
-        if (job->spec->stop && *job->spec->stop) return STOPPED("stopped by a signal");
-        usleep(WAIT_US);
+    TRY(path_join(&job->lock_path, job->fetched->dir, ".lock"));
+    for (bool told = false; job->lock < 0 || !holds_lock(job);) {
+        if (job->lock >= 0) close(job->lock);
+        TRY(dir_make(job->fetched->dir));
+        job->lock = open(job->lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (job->lock < 0 && errno == ENOENT) continue; /* the directory was just removed */
+        if (job->lock < 0) return FAILED("%s: cannot write: %s", job->lock_path, strerror(errno));
+        for (; flock(job->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; told = true) {
+            if (!told && !job->spec->quiet)
+                fprintf(job->spec->log, "waiting for another process that is fetching %s\n", job->set->name);
+            if (job->spec->stop && *job->spec->stop) {
+                close(job->lock);
+                job->lock = -1;
+                return STOPPED("stopped by a signal");
+            }
+            usleep(WAIT_US);
+        }
     }
     return OK;
 }
@@ -247,7 +271,6 @@ static Status ensure_file(Job *job, const FetchFile *known) {
 
 static Status fetch_all(Job *job) {
     TRY(path_join(&job->fetched->dir, job->spec->root, job->set->name));
-    TRY(dir_make(job->fetched->dir));
     TRY(acquire_lock(job));
     TRY(record_load(job));
     for (size_t i = 0; i < job->set->file_count; i++) TRY(ensure_file(job, &job->set->files[i]));

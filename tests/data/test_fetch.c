@@ -285,8 +285,12 @@ static void test_refusals(void **state) {
     assert_int_equal(fixture->server->requests, 2);
     snprintf(fixture->home, sizeof fixture->home, "%snothing/", fixture->server->url);
     assert_fails(fetch(fixture), 1, "/nothing/file.bin: not found (404)");
-    assert_nothing_left(fixture);
     assert_int_equal(fixture->server->requests, 3);
+    /* Not even the directory, which would hide a preset of the set's name. */
+    CLEANUP(mem_freep) char *dir = NULL;
+    assert_ok(str_dup(fixture->path, &dir));
+    *strrchr(dir, '/') = '\0';
+    assert_false(path_exists(dir));
 }
 
 static void test_busy(void **state) {
