@@ -158,6 +158,7 @@ static const Key keys[] = {
     WHEN("no_cuda", "device", "cpu"),
     WHEN("use_cpu", "device", "cpu"),
     WHEN("gradient_checkpointing", "recompute", "block"),
+    WHEN("activation_checkpointing", "recompute", "block"),
     TAKE("fsdp", "zero", take_fsdp),
     TAKE("deepspeed", NULL, take_deepspeed),
     TAKE("resume_from_checkpoint", "resume", take_resume),
@@ -165,8 +166,7 @@ static const Key keys[] = {
     OFF("adafactor", "weft has no Adafactor"),
     OFF("label_smoothing_factor", "weft has no label smoothing"),
     OFF("neftune_noise_alpha", "weft adds no noise to embeddings"),
-    OFF("load_best_model_at_end",
-        "the link best in {out} leads to the checkpoint with the lowest validation loss"),
+    TAKE("load_best_model_at_end", NULL, take_later), /* the link best in --out leads to it anyway */
     OFF("auto_find_batch_size", "use 'weft plan' to find a micro-batch that fits"),
     OFF("galore", "weft has no GaLore"),
     OFF("fp16_full_eval", "weft evaluates in the training precision"),
@@ -174,12 +174,13 @@ static const Key keys[] = {
 };
 
 static const char *const unused[] = {
-    "accelerator_config", "average_tokens_across_devices", "batch_eval_metrics", "cache_dir", "data_seed",
+    "accelerator_config", "activation_checkpointing_kwargs", "average_tokens_across_devices", "batch_eval_metrics", "cache_dir", "data_seed",
+    "dataloader_in_order", "dataloader_multiprocessing_context",
     "dataloader_num_workers", "dataloader_persistent_workers", "dataloader_pin_memory",
     "dataloader_prefetch_factor", "ddp_backend", "ddp_broadcast_buffers", "ddp_bucket_cap_mb",
-    "ddp_find_unused_parameters", "ddp_timeout", "debug", "dispatch_batches", "do_eval", "do_predict",
+    "ddp_find_unused_parameters", "ddp_static_graph", "ddp_timeout", "debug", "dispatch_batches", "do_eval", "do_predict",
     "do_train", "eval_accumulation_steps", "eval_batch_size", "eval_delay", "eval_do_concat_batches",
-    "eval_on_start", "eval_use_gather_object", "fp16_backend", "fp16_opt_level", "fsdp_config",
+    "enable_jit_checkpoint", "eval_on_start", "eval_use_gather_object", "fp16_backend", "fp16_opt_level", "fsdp_config",
     "fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap", "full_determinism",
     "gradient_checkpointing_kwargs", "greater_is_better", "group_by_length", "half_precision_backend",
     "hub_always_push", "hub_model_id", "hub_private_repo", "hub_revision", "hub_strategy", "hub_token",
@@ -194,7 +195,8 @@ static const char *const unused[] = {
     "restore_callback_states_from_checkpoint", "run_name", "save_on_each_node", "save_only_model",
     "save_safetensors", "skip_memory_metrics", "split_batches", "torch_compile", "torch_compile_backend",
     "torch_compile_mode", "torch_empty_cache_steps", "torchdynamo", "tp_size", "tpu_metrics_debug",
-    "tpu_num_cores", "trackio_space_id", "use_cache", "use_fast_tokenizer", "use_ipex",
+    "tpu_num_cores", "trackio_bucket_id", "trackio_space_id", "trackio_static_space_id",
+    "train_sampling_strategy", "use_cache", "use_fast_tokenizer", "use_ipex",
     "use_legacy_prediction_loop", "use_liger_kernel", "use_mps_device", NULL
 };
 /* clang-format on */
