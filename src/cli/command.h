@@ -52,9 +52,9 @@ typedef struct Invocation {
     const char *config_path; /* --config; NULL if not given */
     const char *scale;       /* --scale: the scale of the recipe; NULL: its base settings */
     const char *run;         /* --run: the run of the recipe; NULL: no particular run */
-    bool fetched;            /* some value names a fetched file (fetched.h) */
+    bool fetched;            /* some value names a fetched file (fetched.c) */
     char *run_config;        /* storage of config_path if it is a run's config.json */
-    bool follows;            /* with --gather-checkpoints, rank 0 sends the options (gathered.h) */
+    bool follows;            /* with --gather-checkpoints, rank 0 sends the options (gathered.c) */
     json_t *study;           /* the recipe's "study", see report/study.h; NULL: none */
     json_t *file;            /* the configuration file; strings in the configuration may point into it */
     json_t *included;        /* a configuration that it names; likewise */

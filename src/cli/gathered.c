@@ -28,7 +28,7 @@ bool gathered_follows(int argc, char **argv) {
     return launched.launched && launched.rank > 0 && on_line(argc, argv);
 }
 
-/* Parses the command line again, with that file. */
+/* Parses the command line again, with the configuration file that rank 0 has sent. */
 static Status receive(const Invocation *call, const FileNote *note, const char *text, int argc, char **argv,
                       Invocation **ret_call) {
     CLEANUP(json_decrefp) json_t *json = NULL;

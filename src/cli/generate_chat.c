@@ -55,7 +55,7 @@ static void chat_done(Chat *chat) {
 static LineResult read_plain(Chat *chat, const char **ret_line, size_t *ret_size) {
     if (chat->terminal) fputs(PROMPT, stdout);
     fflush(stdout);
-    /* A terminal delivers whole lines, so none is left in the buffer. */
+    /* A terminal delivers whole lines, so stdin has no unread input in its buffer. */
     if (chat->terminal && !line_wait(STDIN_FILENO)) return LINE_INTERRUPTED;
     ssize_t size = getline(&chat->plain, &chat->plain_capacity, stdin);
     if (size < 0) return LINE_END;

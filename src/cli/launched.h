@@ -45,8 +45,8 @@ MUST_USE Status launched_wait(const LaunchedSpec *spec, int *ret_code, LaunchedF
 
 /* ---- the processes below another one ---- */
 
-/* Sends a signal to all processes below another one that have not ended, or only to those that run this
- * program. Returns their number; with signal 0 they are only counted. */
+/* Sends a signal to all running descendants of a process or, if `own`, only to those that run this program.
+ * Returns their number; with signal 0 they are only counted. */
 int processes_signal(pid_t parent, int number, bool own);
 /* A child of a process that is in one of these states, letters as in /proc: "T" is stopped, "Z" has ended.
  * 0: none is. */

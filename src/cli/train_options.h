@@ -8,7 +8,7 @@
 #include "train/train.h"
 
 #define MESH_AXIS_INT64(id, name, ...) int64_t name;
-/* Parallel layout. 0: not given; only the first axis is then not 1 but what the number of ranks leaves. */
+/* Parallel layout. 0: not given; the axis is 1 or, if it is the first, what the number of ranks leaves. */
 typedef struct Layout {
     int64_t ranks, shard;
     union {

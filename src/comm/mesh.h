@@ -72,7 +72,7 @@ MeshSpec mesh_spec(const Mesh *mesh); /* without `shard` */
  * the rank with a number among those with this one. */
 int mesh_number(const Mesh *mesh, unsigned axes, int rank);
 int mesh_numbered(const Mesh *mesh, unsigned axes, int number);
-/* host_reduce over all of them. */
+/* host_reduce over the ranks that differ only along `axes`. */
 MUST_USE Status mesh_reduce(Mesh *mesh, unsigned axes, void *data, int64_t count, DType dtype, ReduceOp op);
 
 #endif

@@ -10,7 +10,7 @@
  * recipe's, apart from the scale. */
 MUST_USE Status comparison_describe(Results *results, const Recipe *recipe, const char *path,
                                     const char *scale, bool resized);
-/* The default directory, after the recipe and the scale. The caller frees *ret_dir. */
+/* The default directory, named after the recipe and the scale. The caller frees *ret_dir. */
 MUST_USE Status comparison_dir(const Results *results, char **ret_dir);
 /* Adds the run of an entry of recipe->runs, in a directory of its own below `out`. */
 MUST_USE Status comparison_add(Results *results, const json_t *entry, const char *path, const char *out,

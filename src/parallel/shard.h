@@ -269,9 +269,9 @@ MUST_USE Status shard_await_update(Shards *shards, int unit, Stream *stream);
  * shard_grad wait for that of their unit, and settle for all. */
 MUST_USE Status shards_settle(Shards *shards);
 /* A step needs few rows of an embedding matrix first. If such a unit is postponed, the next updates exclude
- * it until update_rows updates these rows and leaves the others to idle threads, or until anything else needs
- * the unit. `rows` are in ascending order. shard_rows has the parameters, up to date in these rows. Unit -1:
- * none is postponed. */
+ * it until shards_update_rows updates these rows and leaves the others to idle threads, or until anything
+ * else needs the unit. `rows` are in ascending order. shard_rows has the parameters, up to date in these
+ * rows. Unit -1: none is postponed. */
 void shards_postpone(Shards *shards, int unit);
 bool shards_update_waits(const Shards *shards);
 MUST_USE Status shards_update_rows(Shards *shards, const int32_t *rows, int64_t count);

@@ -153,7 +153,8 @@ static bool keeps_params(const SearchCosts *costs, const SearchLayout *layout) {
     return layout->zero == 3 && costs->spec->base.config.run.keep_params;
 }
 
-/* The largest unit of an end. ZeRO-3 gathers a large vocabulary matrix in pieces of about a layer's size. */
+/* Parameters of the largest unit outside the layers (embedding or output). ZeRO-3 gathers a large
+ * vocabulary matrix in pieces of about a layer's size. */
 static double end_unit(const SearchLayout *layout, const LayerCost *cost) {
     return layout->zero == 3 ? fmin(cost->ends_params, cost->params) : cost->ends_params;
 }

@@ -56,7 +56,7 @@ static bool computes(SpanKind kind) {
     return kind == SPAN_FORWARD || kind == SPAN_BACKWARD || kind == SPAN_WEIGHT;
 }
 
-/* A part of a span, as `kind`. */
+/* Adds a bar for a part of a span, in the color and with the name of `kind`. */
 static Status add_part(BarChart *chart, const SimSpan *span, SpanKind kind, double start, double end) {
     char title[160], label[16], micro[32] = "", chunk[32] = "", text[FORMAT_SIZE];
     const char *name = span_parts[span->kind].name;

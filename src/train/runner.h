@@ -29,7 +29,7 @@ typedef enum { FP8_EXACT, FP8_DELAYED } Fp8Scaling;
 extern const char *const fp8_scaling_names[]; /* ends with NULL */
 
 /* Optimizer, layout, precision and memory of a run. As a part of the settings (train/settings.h), it has what
- * the user chose; job_new adds what follows: table, seq, train, dtype, fp8, logits, micros, noise. */
+ * the user chose; job_new derives the rest: table, seq, train, dtype, fp8, logits, micros, noise. */
 typedef struct RunnerSpec {
     const KernelTable *table;
     int64_t micro_batch, seq; /* maximum size of a micro-batch */
@@ -123,9 +123,8 @@ typedef struct Runner {
         Stream *chain;
         Exec exec;
         Buffer operands[2]; /* of a layer's weight gradients, alternately; empty: backward computes them */
-        Buffer
-            gradient[2]; /* of a layer's output, in turn with the message's: weight gradients read it, too */
-        Buffer scratch;  /* of weight gradients */
+        Buffer gradient[2]; /* of a layer's output, in turn with the message; weight gradients read it, too */
+        Buffer scratch;     /* of weight gradients */
         int turn;
         bool measured; /* GEMMs have been tuned, alone on the device */
         bool on;       /* in this step */

@@ -52,7 +52,7 @@ MUST_USE Status utilization_cuda(Device *device, double *ret_share);
 MUST_USE Status energy_cuda(Device *device, double *ret_joules);
 void nvml_close(CudaDevice *cuda);
 
-/* See DeviceOps; spans.c. */
+/* See DeviceOps and spans.c. */
 MUST_USE Status span_begin_cuda(Stream *stream, Trace *trace, size_t *ret_number);
 MUST_USE Status span_end_cuda(Stream *stream, size_t number, TraceLane lane, const TraceName *name,
                               const int64_t numbers[TRACE_NUMBERS]);

@@ -21,7 +21,7 @@ typedef struct Scratch {
     uint16_t *keys_across;            /* blocks of SIDE keys, (D, SIDE): left operand of dQ^T */
     uint16_t *query, *grad;           /* panels of SIDE queries with D steps, for scores and dP */
     uint16_t *query_dims, *grad_dims; /* panels of SIDE dims with T steps, for dK and dV */
-    float *scores[2], *dweights[2];   /* (SIDE, SIDE), in turn */
+    float *scores[2], *dweights[2];   /* (SIDE, SIDE), used alternately */
     uint16_t *weights, *dscores;      /* PANELS of (BLOCK, SIDE): left operands of dV and dK */
     uint16_t *pairs;                  /* dscores as a panel with BLOCK steps, for dQ^T */
     float *dkeys, *dvalues;           /* (BLOCK, D), or (T, D) if query heads share keys */

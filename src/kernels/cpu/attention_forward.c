@@ -2,7 +2,7 @@
  * then processes panels of MICRO_COLS queries. The scores of a panel against up to SCORE_KEYS keys form a
  * matrix with one column per query, so maxima and sums run down the columns, one vector of queries at a
  * time. The softmax is computed online from block to block: when the maximum increases, the sums so far are
- * scaled down. Keys that all queries of a panel do not see are skipped.
+ * scaled down. Keys that no query of a panel sees are skipped.
  *
  *   scores (keys, queries) = k q^T;  weights = exp(scores - maximum);  out^T (D, queries) = v^T weights */
 #include <math.h>

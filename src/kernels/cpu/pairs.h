@@ -114,7 +114,7 @@ static inline int64_t pairs_place(DType dtype, int64_t i, int64_t n) {
     return i;
 }
 
-/* n elements as such a buffer: fp32 in place, other types in `buffer`. */
+/* n elements in the order of pairs_place: fp32 in place, other types in `buffer`. */
 static inline const float *pairs_in(const void *from, DType dtype, int64_t n, float *buffer) {
     if (!from || dtype == DT_F32) return from;
     half_load(buffer, from, dtype, 0, n);

@@ -25,9 +25,10 @@ MUST_USE Status VARIANT(thin_run)(Stream *stream, const Thin *thin);
 #define thin_suits VARIANT(thin_suits)
 #define thin_run   VARIANT(thin_run)
 
-/* AMX, for bf16: y (16, THIN_AMX_ROWS) = 16 rows of w, w_stride elements apart, times `columns` blocks of 16
- * rows of x. x is stored as pairs of inputs: (depth / 2, width), where width is a multiple of 16. depth is a
- * multiple of 32. `next` are the 16 rows of w that will be needed next. Rows of y are y_stride apart. */
+/* AMX, for bf16: y (16, 16 * columns) = 16 rows of w, w_stride elements apart, times `columns` (at most
+ * THIN_AMX_COLUMNS) blocks of 16 rows of x. x is stored as pairs of inputs: (depth / 2, width), where width
+ * is a multiple of 16. depth is a multiple of 32. `next` are the 16 rows of w that will be needed next.
+ * Rows of y are y_stride apart. */
 enum { THIN_AMX_OUTPUTS = 16, THIN_AMX_INPUTS = 32, THIN_AMX_COLUMNS = 4 };
 void thin_amx_begin(void);
 void thin_amx_end(void);

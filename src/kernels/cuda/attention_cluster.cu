@@ -139,8 +139,8 @@ __device__ inline uint32_t transpose(uint32_t pair) {
     return result;
 }
 
-// Where the softmaxes of warps are: (query, rank, warp, D sums, maximum and total). The distance between two
-// is such that combine reads different banks.
+// Layout of the partial softmaxes of warps: (query, rank, warp, D sums, maximum and total). Their stride
+// lets combine read from different banks.
 template <int D> struct Piece {
     static constexpr int size = D + 5, count = ranks * warps;
     static __device__ int place(int query, int rank, int warp) {

@@ -367,7 +367,7 @@ template <typename T> struct Squares {
 };
 
 // The part of a block's products that a warp computes: all lines and columns, for a range of the inner
-// dimension. ROW_OF returns the row of w with which a tile of columns starts.
+// dimension. `row_of` returns the row of w with which a tile of columns starts.
 template <typename T, int BITS, int WARPS, int TILES, bool NORM> struct Products {
     // Chunks whose weights are in flight: up to 8 KB per column of 16-bit weights, or 4 KB with 8 warps.
     static constexpr int in_flight = (WARPS == 8 || NORM ? 4 : 8 / TILES) / (BITS == 8 ? 2 : 1);

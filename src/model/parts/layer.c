@@ -300,7 +300,8 @@ static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *
     return OK;
 }
 
-/* The bias gradient of matmul `id` that dropout's kernel sums, or else the norm's; see sums_biases. */
+/* The bias gradient of matmul `id` if the kernel of dropout (of_dropout) or of the norm sums it; see
+ * sums_biases. */
 static Tensor bias_sums(const Block *block, const Pass *pass, LayerParam id, bool of_dropout) {
     bool mine = sums_biases(block, pass) && of_dropout == (block->config->dropout_hidden > 0);
     return mine ? linear_grads(block, pass, id).bias : TENSOR_NONE;
