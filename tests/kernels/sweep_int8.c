@@ -138,11 +138,11 @@ void linear_int8_forward_sweep(Sweep *sweep) {
  *
  * A GPU has them for 16-bit types only. */
 
-static DType other_type; /* for fp32; all kits have the same */
+static DType instead_of_fp32 = DT_F32; /* the same for all kits */
 
 static Tensor in_16_bits(Kit *kit, Tensor shape) {
     shape = typed(kit, shape);
-    if (test_on_cuda() && shape.dtype == DT_F32) shape.dtype = other_type;
+    if (shape.dtype == DT_F32) shape.dtype = instead_of_fp32;
     return shape;
 }
 
@@ -199,7 +199,12 @@ static void linear_fused_forward_case(Kit *kit, const Args *args) {
 /* Sizes for all block widths of the GPU's kernels, short and long rows, and 8 and 16 warps; half of them also
  * for the kernel for large layers. CPUs use the reference, so a few cases are enough. */
 void linear_fused_forward_sweep(Sweep *sweep) {
-    other_type = kit_has_bf16(&sweep->kit[KIT_TWO]) ? DT_BF16 : DT_F16;
+    if (test_on_cuda()) {
+        Kit kit;
+        kit_init(&kit, test_kernels(), 1);
+        instead_of_fp32 = kit_has_bf16(&kit) ? DT_BF16 : DT_F16;
+        kit_done(&kit);
+    }
     static const int64_t size[][3] = {
         {1, 264, 768},  {12, 96, 1024},  {16, 64, 2048}, {9, 40, 4096}, {3, 1200, 64},  {8, 128, 1600},
         {2, 24, 2304},  {5, 72, 1856},   {7, 2400, 128}, {4, 3400, 64}, {15, 16, 1088}, {1, 8, 64},
