@@ -15,6 +15,29 @@ __device__ inline uint32_t shared_address(const void *pointer) {
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
 
+// Loads four 8 x 8 matrices; lanes 8m .. 8m + 7 pass the addresses of the rows of matrix m.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 750
+__device__ inline void load_matrices(uint32_t (&to)[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ inline void load_matrices_transposed(uint32_t (&to)[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+#else // the dispatch chooses no kernel with them
+__device__ inline void load_matrices(uint32_t (&)[4], const void *) {
+    __trap();
+}
+__device__ inline void load_matrices_transposed(uint32_t (&)[4], const void *) {
+    __trap();
+}
+#endif
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #include "kernels/cuda/ptx_old.cuh"
 #else
@@ -46,20 +69,6 @@ __device__ inline void copy_group() {
 }
 template <int PENDING> __device__ inline void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-
-// Loads four 8 x 8 matrices; lanes 8m .. 8m + 7 pass the addresses of the rows of matrix m.
-__device__ inline void load_matrices(uint32_t (&to)[4], const void *row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-__device__ inline void load_matrices_transposed(uint32_t (&to)[4], const void *row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row))
-                 : "memory");
 }
 
 template <typename T>

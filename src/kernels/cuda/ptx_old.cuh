@@ -25,28 +25,6 @@ __device__ inline void copy_async4(void *to, const void *from, bool there) {
 __device__ inline void copy_group() {}
 template <int PENDING> __device__ inline void copy_wait() {}
 
-#if __CUDA_ARCH__ >= 750
-__device__ inline void load_matrices(uint32_t (&to)[4], const void *row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-__device__ inline void load_matrices_transposed(uint32_t (&to)[4], const void *row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-#else
-__device__ inline void load_matrices(uint32_t (&)[4], const void *) {
-    __trap();
-}
-__device__ inline void load_matrices_transposed(uint32_t (&)[4], const void *) {
-    __trap();
-}
-#endif
-
 template <typename T>
 __device__ inline void multiply_add(float (&)[4], const uint32_t (&)[4], uint32_t, uint32_t) {
     __trap();
