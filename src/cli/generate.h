@@ -92,7 +92,7 @@ MUST_USE Status result_print_lines(const json_t *result, FILE *out);
 void result_show(const json_t *result, int64_t samples, FILE *out);
 void result_show_speed(const json_t *result, FILE *out);
 
-/* ---- --interactive: lines are prompts, each of which continues the text so far ---- */
+/* ---- --interactive: each line is a prompt that continues the text so far ---- */
 
 typedef struct ChatSpec {
     Engine *engine;

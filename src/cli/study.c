@@ -1,7 +1,7 @@
 /* weft study: fetches what a published study needs, runs all of its parts and writes one page.
  *
- * Each part is a weft command in a child process. DIR/study.json records what became of it, so that repeating
- * the command goes on with the first part that has not ended.
+ * Each part is a weft command in a child process. DIR/study.json records what became of it, so that
+ * the command, repeated, leaves out parts that have ended.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -65,8 +65,8 @@ MUST_USE Status job_start(Job *job, LoadReport *ret_report);
 void job_free(Job *job);
 DEFINE_FREEP(Job, job)
 
-/* What a checkpoint has of a runner: its stores, of which with workers the weights are the synchronized ones,
- * and who saves them. */
+/* What a checkpoint has of a runner: its stores and who saves them. With workers, the weights are the
+ * synchronized ones. */
 CheckpointState runner_checkpoint(const Runner *runner);
 
 /* Part of job_new: completes the layout in job->settings.run. Refuses a layout that does not divide the model

@@ -25,7 +25,7 @@ static bool piece_next(const Store *store, Piece *piece) {
     return true;
 }
 
-/* The same for the next one of which the store has something. */
+/* The same, but skips parameters of which the store has nothing. */
 static bool piece_next_here(const Store *store, Piece *piece) {
     while (piece_next(store, piece))
         if (piece->part.count) return true;

@@ -48,8 +48,8 @@ struct BackwardType {
     size_t (*partial)(HeadShape s); /* floats of one split's dQ */
     /* Takes a thread's scratch memory. */
     void (*reserve)(Bump *bump, HeadShape s);
-    /* Computes the splits' dK and dV, and their dQ (partial_of), of which the first gets the sum if the plan
-     * is whole. Of the query heads that share keys, all but the first add to dK and dV, and the last stores
+    /* Computes the splits' dK and dV, and their dQ (partial_of). If the plan is whole, the first dQ gets the
+     * sum of all. Of the query heads that share keys, all but the first add to dK and dV, and the last stores
      * them. */
     void (*head)(const Head *head, Bump *bump, Range splits, int thread);
     /* Stores dQ, from its sum. */

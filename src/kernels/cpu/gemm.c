@@ -223,7 +223,7 @@ static void pack_task(const void *context, int64_t task, int thread) {
         pack_rounded(plan, panels, left, source);
 }
 
-/* A tile of which only rows x cols exist. */
+/* A tile at the edge of the matrix, with rows x cols elements inside. */
 static void tile_edge(const Micro *micro, int64_t depth, const void *a, const void *b, float *c,
                       int64_t c_stride, bool add, int64_t rows, int64_t cols) {
     if (rows == micro->rows && cols == micro->cols) {

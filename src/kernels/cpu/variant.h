@@ -38,7 +38,7 @@ enum { SKINNY_ROWS = 16 };
 static inline int64_t min_of(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
-/* The number of parts of `each`, the last of which may be smaller. */
+/* How many parts of `each` cover `size`; the last part may be smaller. */
 static inline int64_t parts_of(int64_t size, int64_t each) {
     return (size + each - 1) / each;
 }

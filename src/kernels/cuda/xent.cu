@@ -14,7 +14,7 @@ namespace {
 constexpr int threads = 512;
 constexpr float lowest = -INFINITY;
 
-// A part of the vocabulary with V columns, of which the first `real` are not padding.
+// A part of the vocabulary: V columns, those from `real` on being padding.
 struct XentPart {
     int64_t start, valid, V, real;
 };
