@@ -328,7 +328,7 @@ static void print_end(const Run *run) {
     Load load;
     if (!run_contended(run) || !run_load(run, &load)) return;
     fputs("      warning: ", stderr);
-    put_load(stderr, &load, &load);
+    load_put(stderr, &load, &load);
     fputs(" meanwhile\n", stderr);
 }
 

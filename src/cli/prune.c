@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "base/fs.h"
+#include "base/load.h"
 #include "base/memory.h"
 #include "cli/launch.h"
 #include "cli/show.h"
@@ -128,7 +129,7 @@ static void show_rounds(const json_t *result, FILE *out) {
         show_cell(out, row, "val_loss", 13, 4);
         show_cell(out, row, "step_ms", 10, 2);
         show_cell(out, row, "tokens_per_s", 9, 0);
-        fputc('\n', out);
+        fputs(load_is_disturbed(json_object_get(row, "load")) ? "  CPU contention\n" : "\n", out);
     }
 }
 

@@ -1,9 +1,11 @@
 /* Conclusions from the rounds of one or two kinds of pruning: what it costs, where the loss rises sharply,
  * and how much time it saves. A rise is sharp if a round adds more than SHARP of the unpruned loss and more
- * than all rounds before it together. */
+ * than all rounds before it together. Zeroed weights save no time, and times with CPU contention show no
+ * speedup, so neither has one. */
 #include <math.h>
 #include <string.h>
 
+#include "base/load.h"
 #include "base/memory.h"
 #include "compress/prune_rounds.h"
 
@@ -43,7 +45,24 @@ static size_t sharp_rise(const Curve *curve) {
     return 0;
 }
 
+static const json_t *load_at(const Curve *curve, size_t round) {
+    return json_object_get(json_array_get(curve->rounds, round), "load");
+}
+
+static bool is_contended(const Curve *curve) {
+    return load_is_disturbed(load_at(curve, 0)) || load_is_disturbed(load_at(curve, curve->last));
+}
+
+static bool is_clean(const Curve *curve) {
+    return load_is_clean(load_at(curve, 0)) && load_is_clean(load_at(curve, curve->last));
+}
+
+static bool leaves_size(const Curve *curve) {
+    return !strcmp(curve->kind, "weights");
+}
+
 static double speedup(const Curve *curve) {
+    if (leaves_size(curve) || is_contended(curve)) return NAN;
     return value(curve, 0, "step_ms") / value(curve, curve->last, "step_ms");
 }
 
@@ -53,14 +72,15 @@ static double projected(const Curve *curve) {
 
 static Status add_figures(json_t *kinds, const Curve *curve) {
     size_t sharp = sharp_rise(curve);
-    json_t *figures = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "kind", curve->kind, "pruned",
-        json_finite(value(curve, curve->last, "sparsity")), "val_loss_unpruned",
-        json_finite(value(curve, 0, "val_loss")), "val_loss",
-        json_finite(value(curve, curve->last, "val_loss")), "rises_sharply_at",
-        sharp ? json_finite(value(curve, sharp, "sparsity")) : json_null(), "step_ms_unpruned",
-        json_finite(value(curve, 0, "step_ms")), "step_ms", json_finite(value(curve, curve->last, "step_ms")),
-        "speedup", json_finite(speedup(curve)), "speedup_projected", json_finite(projected(curve)));
+    json_t *figures =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "kind", curve->kind, "pruned",
+                  json_finite(value(curve, curve->last, "sparsity")), "val_loss_unpruned",
+                  json_finite(value(curve, 0, "val_loss")), "val_loss",
+                  json_finite(value(curve, curve->last, "val_loss")), "rises_sharply_at",
+                  sharp ? json_finite(value(curve, sharp, "sparsity")) : json_null(), "step_ms_unpruned",
+                  json_finite(value(curve, 0, "step_ms")), "step_ms",
+                  json_finite(value(curve, curve->last, "step_ms")), "speedup", json_finite(speedup(curve)),
+                  "speedup_projected", json_finite(projected(curve)), "contended", is_contended(curve));
     return json_array_append_new(kinds, figures) ? FAILED("out of memory") : OK;
 }
 
@@ -85,19 +105,44 @@ static Status add_loss(json_t *sentences, const Curve *curve) {
     return add_text(sentences, text);
 }
 
-static Status add_time(json_t *sentences, const Curve *curve) {
+/* "other processes used 0.8 to 1.4 of the 2 cores" in the first or the last round. */
+static Status load_text(const Curve *curve, char **ret_text) {
     CLEANUP(mem_freep) char *text = NULL;
-    double faster = speedup(curve);
-    if (!isfinite(faster)) return OK;
-    TRY(str_format(&text,
-                   "%s: %.2f ms per step unpruned, %.2f ms with %.0f%% pruned: measured speedup %.2fx%s",
-                   curve->kind, value(curve, 0, "step_ms"), value(curve, curve->last, "step_ms"),
-                   percent(curve, curve->last), faster,
-                   strcmp(curve->kind, "weights") ? "" : "; zeros are multiplied like other weights."));
-    if (!strcmp(curve->kind, "weights")) return add_text(sentences, text);
-    CLEANUP(mem_freep) char *all = NULL;
-    TRY(str_format(&all, "%s, %.2fx if projected from the share pruned.", text, projected(curve)));
-    return add_text(sentences, all);
+    size_t size = 0;
+    Load one = load_read(load_at(curve, 0)), two = load_read(load_at(curve, curve->last));
+    double cores = fmax(one.cores, two.cores);
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory");
+    load_put(out, &(Load){fmin(one.others, two.others), fmin(one.steal, two.steal), cores},
+             &(Load){fmax(one.others, two.others), fmax(one.steal, two.steal), cores});
+    if (fclose(out)) return FAILED("out of memory");
+    *ret_text = text;
+    text = NULL;
+    return OK;
+}
+
+static Status add_time(json_t *sentences, const Curve *curve) {
+    CLEANUP(mem_freep) char *text = NULL, *load = NULL, *times = NULL;
+    double before = value(curve, 0, "step_ms"), after = value(curve, curve->last, "step_ms");
+    if (!isfinite(before) || !isfinite(after)) return OK;
+    if (leaves_size(curve)) {
+        TRY(str_format(&text, "%s: no time is saved, because zeros are multiplied like other weights.",
+                       curve->kind));
+        return add_text(sentences, text);
+    }
+    TRY(str_format(&times, "%s: %.2f ms per step unpruned, %.2f ms with %.0f%% pruned", curve->kind, before,
+                   after, percent(curve, curve->last)));
+    if (is_contended(curve)) {
+        TRY(load_text(curve, &load));
+        TRY(str_format(&text,
+                       "%s, but with CPU contention, so that no speedup is stated: %s; %.2fx if "
+                       "projected from the share pruned.",
+                       times, load, projected(curve)));
+        return add_text(sentences, text);
+    }
+    TRY(str_format(&text, "%s: measured speedup %.2fx%s, %.2fx if projected from the share pruned.", times,
+                   speedup(curve), is_clean(curve) ? "" : " (load unknown)", projected(curve)));
+    return add_text(sentences, text);
 }
 
 /* Compares the rounds of two kinds, which have the same target percentages. */

@@ -200,12 +200,13 @@ static Status add_row(Rounds *r, int64_t round, const PruneState *state, const c
     /* Tokens per step from the run's rates, divided by the median step, which excludes the slow first one. */
     double batch = (double)r->spec->train.training.batch;
     double tokens = summary->tokens_per_s * batch / summary->samples_per_s / (1e-3 * step_ms);
-    json_t *row = json_pack(
-        "{s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "round", (json_int_t)round, "sparsity",
-        prune_sparsity(r->spec, state, &r->size), "params_total", (json_int_t)state->params, "inner",
-        (json_int_t)state->inner, "heads", (json_int_t)state->heads, "zero_rows",
-        (json_int_t)state->zero_rows, "val_loss_pruned", json_finite(pruned), "val_loss",
-        json_finite(summary->val_loss), "step_ms", json_finite(step_ms), "tokens_per_s", json_finite(tokens));
+    json_t *row =
+        json_pack("{s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:O*}", "round", (json_int_t)round,
+                  "sparsity", prune_sparsity(r->spec, state, &r->size), "params_total",
+                  (json_int_t)state->params, "inner", (json_int_t)state->inner, "heads",
+                  (json_int_t)state->heads, "zero_rows", (json_int_t)state->zero_rows, "val_loss_pruned",
+                  json_finite(pruned), "val_loss", json_finite(summary->val_loss), "step_ms",
+                  json_finite(step_ms), "tokens_per_s", json_finite(tokens), "load", summary->load);
     if (json_array_append_new(json_object_get(r->result, "rounds"), row)) return FAILED("out of memory");
     return json_write_file(r->file, r->result);
 }

@@ -6,11 +6,9 @@
 #include "base/format.h"
 #include "report/text.h"
 
-#define CONTENTION_LIMIT 0.05 /* of the cores that a run wants */
 #define SINGLE_SPREAD                                                                                        \
     0.01 /* at least, for a run without repeats: what an idle machine's repeats differ by                    \
           */
-#define MINOR_TAKER (1. / 3) /* of what the other took; less is not mentioned */
 enum { MAX_BLOCKS = 10, MIN_BLOCKS = 3 };
 
 /* ---- repeats and contention ---- */
@@ -20,21 +18,12 @@ static const Run *repeat_of(const Run *run, size_t at) {
     return at ? &run->repeats[at - 1] : run;
 }
 
-static double contention_of(const Run *run) {
-    return json_number_or(run->summary.load, "contention", NAN);
-}
-
-/* By how much the contention of a short run may be wrong. */
-static double resolution_of(const Run *run) {
-    return json_number_or(run->summary.load, "resolution", 0);
-}
-
 static bool is_disturbed(const Run *run) {
-    return contention_of(run) - resolution_of(run) > CONTENTION_LIMIT;
+    return load_is_disturbed(run->summary.load);
 }
 
 static bool is_clean(const Run *run) {
-    return contention_of(run) + resolution_of(run) <= CONTENTION_LIMIT;
+    return load_is_clean(run->summary.load);
 }
 
 static bool has_clean(const Run *run) {
@@ -75,6 +64,10 @@ const Run *run_shown(const Run *run) {
     return run;
 }
 
+static double contention_of(const Run *run) {
+    return json_number_or(run->summary.load, "contention", NAN);
+}
+
 double run_contention(const Run *run) {
     double most = NAN;
     for (size_t i = 0; i <= run->repeat_count; i++)
@@ -96,44 +89,9 @@ const char *run_remark(const Run *run) {
 
 /* ---- what took the cores ---- */
 
-static Load load_of(const Run *run) {
-    const json_t *load = run->summary.load;
-    return (Load){json_number_at(load, "others"), json_number_at(load, "steal"),
-                  json_number_at(load, "cores")};
-}
-
 bool run_load(const Run *run, Load *ret_load) {
-    *ret_load = load_of(run_shown(run));
+    *ret_load = load_read(run_shown(run)->summary.load);
     return ret_load->cores >= 1;
-}
-
-static bool has_processes(const Load *load) {
-    return load->others >= MINOR_TAKER * load->steal;
-}
-
-static bool has_hypervisor(const Load *load) {
-    return load->steal > 0 && load->steal >= MINOR_TAKER * load->others;
-}
-
-static void put_cores(FILE *out, double least, double most) {
-    char from[FORMAT_SIZE], to[FORMAT_SIZE];
-    snprintf(from, sizeof from, "%.1f", least);
-    snprintf(to, sizeof to, "%.1f", most);
-    fprintf(out, "%s%s%s", from, strcmp(from, to) ? " to " : "", strcmp(from, to) ? to : "");
-}
-
-void put_load(FILE *out, const Load *least, const Load *most) {
-    bool processes = has_processes(most), hypervisor = has_hypervisor(most);
-    if (processes) {
-        fputs("other processes used ", out);
-        put_cores(out, least->others, most->others);
-        fprintf(out, " of the %.0f core%s", most->cores, PLURAL(most->cores));
-    }
-    if (!hypervisor) return;
-    fprintf(out, "%sthe hypervisor gave ", processes ? ", and " : "");
-    put_cores(out, least->steal, most->steal);
-    if (!processes) fprintf(out, " of the %.0f core%s", most->cores, PLURAL(most->cores));
-    fputs(" to other virtual machines", out);
 }
 
 const char *results_takers(const Results *results, bool dropped) {
@@ -142,9 +100,9 @@ const char *results_takers(const Results *results, bool dropped) {
         for (size_t r = 0; r <= results->runs[i].repeat_count; r++) {
             const Run *run = &results->runs[i], *repeat = repeat_of(run, r);
             if (repeat->state != RUN_FINISHED || !is_disturbed(repeat) || counts(run, r) == dropped) continue;
-            Load load = load_of(repeat);
-            processes |= has_processes(&load);
-            hypervisor |= has_hypervisor(&load);
+            Load load = load_read(repeat->summary.load);
+            processes |= load_has_processes(&load);
+            hypervisor |= load_has_hypervisor(&load);
         }
     return !hypervisor ? "other processes"
            : processes ? "other processes and the hypervisor"

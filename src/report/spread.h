@@ -7,6 +7,7 @@
 #ifndef WEFT_REPORT_SPREAD_H
 #define WEFT_REPORT_SPREAD_H
 
+#include "base/load.h"
 #include "report/results.h"
 
 /* The share of the cores that a run wanted but did not get; NAN: unknown. Of the repeats that count
@@ -19,17 +20,8 @@ const char *run_remark(const Run *run);
 /* How many of the repeats that count have an unknown load: the run was too short to measure it, or the system
  * does not report it. */
 size_t run_load_unknown(const Run *run);
-/* The cores of the host, and how many of them other processes used or the hypervisor gave to other virtual
- * machines (steal) while a run was measured. */
-typedef struct Load {
-    double others, steal, cores;
-} Load;
-
-/* False: unknown. */
+/* What others took while the run was measured. False: unknown. */
 bool run_load(const Run *run, Load *ret_load);
-/* "other processes used 0.8 to 1.4 of the 2 cores"; names the hypervisor if it took as much as a third of
- * what the other took. `least` and `most` are of several runs, or the same. */
-void put_load(FILE *out, const Load *least, const Load *most);
 /* What took the cores of runs with contention: "other processes", "the hypervisor" or both. `dropped`: of the
  * repeats that do not count. */
 const char *results_takers(const Results *results, bool dropped);

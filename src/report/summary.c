@@ -248,7 +248,7 @@ static void put_contended(FILE *out, const Results *results) {
         fputs(one ? " Its timings are unreliable: " : " All timings are unreliable: ", out);
     else
         put_chosen(out, results, is_contended, "", "is not ranked: ", "are not ranked: ");
-    put_load(out, &least, &most);
+    load_put(out, &least, &most);
     fprintf(out, " while %s ran", one ? "it" : "they");
     fputs(all ? "." : one ? ", so its timings are unreliable." : ", so their timings are unreliable.", out);
 }

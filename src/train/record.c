@@ -18,11 +18,6 @@
  * there are enough others. */
 enum { FIRST_STEPS = 2, ENOUGH_STEPS = 10 };
 
-/* The host's CPU time advances in ticks of 10 ms, user and system time separately. After MIN_LOAD_S that no
- * longer matters. */
-#define MIN_LOAD_S   0.5
-#define RESOLUTION_S 0.02
-
 #define ENERGY_INTERVAL_S 30 /* counters wrap after minutes */
 
 static const char *const phase_names[PHASES] = {
@@ -31,11 +26,6 @@ static const char *const phase_names[PHASES] = {
     [PHASE_CHECKPOINT] = "checkpoint", [PHASE_SETUP] = "setup", [PHASE_OTHER] = "other"};
 
 /* ---- start and end of a run ---- */
-
-static LoadTime load_now(void) {
-    HostTime host = host_time();
-    return (LoadTime){clock_wall(), clock_cpu(), host.busy_s, host.steal_s};
-}
 
 void record_begin(Record *record) {
     *record = (Record){.wall_start = clock_wall(), .peak_flops = NAN, .gpu_now = NAN};
@@ -192,13 +182,9 @@ static void measure_energy(Record *record) {
 
 /* How much CPU time this process and the whole host have used since the start and since the first steps. */
 static void measure_load(Record *record) {
-    LoadTime now = load_now();
     record->all.cores = host_cores();
-    for (LoadSpan span = 0; span < LOAD_SPANS; span++) {
-        const LoadTime *from = &record->load_from[span];
-        record->all.load[span] = (LoadTime){now.wall_s - from->wall_s, now.cpu_s - from->cpu_s,
-                                            now.busy_s - from->busy_s, now.steal_s - from->steal_s};
-    }
+    for (LoadSpan span = 0; span < LOAD_SPANS; span++)
+        record->all.load[span] = load_since(&record->load_from[span]);
     if (record->steps < FIRST_STEPS) record->all.load[LOAD_STEPS].wall_s = 0;
 }
 
@@ -459,33 +445,23 @@ static bool same_host(const Record *record, int a, int b) {
     return !strcmp(group_host(world, a, one), group_host(world, b, two));
 }
 
-/* The load of the host on which a rank runs, in cores: what this run's threads want, what other processes and
- * other virtual machines took. Contention is the share of the wanted cores that they left too few of, up to
- * `resolution` more or less. It is measured during the steps or, if they are too short, since the start. */
-static json_t *host_load(const Record *record, int rank, double *ret_contention) {
+/* The load of the host on which a rank runs, during the steps or, if they are too short, since the start. */
+static json_t *host_load(const Record *record, int rank) {
     const RankRecord *own = &record->ranks[rank];
     const Device *device = record->job->device;
-    LoadSpan span = own->load[LOAD_STEPS].wall_s >= MIN_LOAD_S ? LOAD_STEPS : LOAD_RUN;
-    const LoadTime *load = &own->load[span];
-    double cpu_s = 0, wanted = 0, seconds = load->wall_s;
+    LoadSpan span = own->load[LOAD_STEPS].wall_s >= LOAD_EXACT_S ? LOAD_STEPS : LOAD_RUN;
+    double cpu_s = 0, wanted = 0;
     char host[HOST_SIZE];
     for (int r = 0; r < rank_count(record); r++) {
         if (!same_host(record, r, rank)) continue;
         cpu_s += record->ranks[r].load[span].cpu_s;
         wanted += device_is_host(device) ? device->threads : 1;
     }
-    if (!(seconds > 0) || !isfinite(load->busy_s)) return NULL;
-    double others = fmax(load->busy_s - cpu_s, 0) / seconds, steal = load->steal_s / seconds;
-    wanted = fmin(wanted, own->cores);
-    double missing = others + steal - (own->cores - wanted),
-           doubt = seconds >= MIN_LOAD_S ? 0 : RESOLUTION_S / seconds;
-    *ret_contention = fmin(fmax(missing, 0) / wanted, 1);
-    double resolution =
-        fmin(fmax(missing + doubt, 0) / wanted, 1) - *ret_contention; /* 0: enough idle cores */
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "host",
-                     group_host(record->job->runner->mesh->world, rank, host), "seconds", seconds, "cores",
-                     own->cores, "wanted", wanted, "others", others, "steal", steal, "contention",
-                     *ret_contention, "resolution", resolution);
+    json_t *load = load_json(&own->load[span], cpu_s, own->cores, wanted);
+    if (load)
+        json_object_set_new(load, "host",
+                            json_string(group_host(record->job->runner->mesh->world, rank, host)));
+    return load;
 }
 
 /* Energy of all hosts and GPUs; NAN if none is reported. GPUs are assigned round-robin, so
@@ -510,14 +486,14 @@ static double total_energy(const Record *record) {
 }
 
 /* The load of the host with the most contention; NULL if unknown. */
-static json_t *load_json(const Record *record) {
+static json_t *worst_load(const Record *record) {
     json_t *worst = NULL;
     double most = -1;
     for (int r = 0; r < rank_count(record); r++) {
-        double contention = -1;
         bool first = true; /* of its host */
         for (int other = 0; other < r && first; other++) first = !same_host(record, r, other);
-        json_t *load = first ? host_load(record, r, &contention) : NULL;
+        json_t *load = first ? host_load(record, r) : NULL;
+        double contention = json_number_at(load, "contention");
         if (load && contention > most) {
             json_decref(worst);
             worst = json_incref(load);
@@ -564,7 +540,7 @@ Status record_summary(Record *record, RunSummary *summary) {
     Efficiency found = efficiency_of(record, (double)steps * record->batch / seconds);
     summary->steps_measured = (double)steps;
     summary->steps_excluded = (double)excluded;
-    summary->load = load_json(record);
+    summary->load = worst_load(record);
     summary->energy_j = total_energy(record);
     summary->tokens_per_j = summary->energy_j > 0 ? all_tokens / summary->energy_j : NAN;
     summary->runtime_s = mean_of(record, run_seconds);

@@ -7,6 +7,7 @@
 
 #include "base/energy.h"
 #include "base/host.h"
+#include "base/load.h"
 #include "train/job.h"
 #include "train/noise.h"
 #include "train/run_summary.h"
@@ -28,13 +29,6 @@ enum { STEP_PHASES = PHASE_OTHER + 1 };
 
 /* The spans over which the host's load is measured. */
 typedef enum { LOAD_STEPS, LOAD_RUN, LOAD_SPANS } LoadSpan; /* since the first steps, since the start */
-
-/* Counters, or how far they advanced. */
-typedef struct LoadTime {
-    double wall_s;
-    double cpu_s;           /* of this process */
-    double busy_s, steal_s; /* of the host, see HostTime; NAN: unknown */
-} LoadTime;
 
 /* One rank's figures for a step or for the whole run. Exchanged as raw bytes between ranks. */
 typedef struct RankRecord {

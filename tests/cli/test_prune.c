@@ -296,7 +296,7 @@ static void two_kinds(void **state) {
                          "2", "--ramp", "even", "--score", "gradient", i ? "--resume" : "--json");
         if (ran.code) fail_msg("%s", ran.err);
         assert_contains(ran.out, "all-rows: validation loss");
-        assert_contains(ran.out, "measured speedup");
+        assert_contains(ran.out, "no time is saved");
         ran_done(&ran);
     }
     CLEANUP(json_decrefp) json_t *pruning = read_json(in("curves/pruning.json"));
@@ -314,26 +314,40 @@ static void two_kinds(void **state) {
     assert_true(path_exists(in("curves/plots.gp")));
     const json_t *conclusion = json_object_get(pruning, "conclusion");
     const json_t *figures = json_array_get(json_object_get(conclusion, "kinds"), 1);
-    assert_true(json_number_value(json_object_get(figures, "speedup")) ==
-                cell(rows, 0, "step_ms") / cell(rows, 2, "step_ms"));
+    bool contended = json_is_true(json_object_get(figures, "contended"));
+    assert_int_equal(json_is_null(json_object_get(figures, "speedup")), contended);
+    assert_true(json_object_get(json_array_get(json_object_get(rows, "rounds"), 2), "load") != NULL);
     assert_true(fabs(json_number_value(json_object_get(figures, "speedup_projected")) - 2) < 1e-9);
     assert_true(json_is_null(json_object_get(figures, "rises_sharply_at")) ||
                 json_is_real(json_object_get(figures, "rises_sharply_at")));
     assert_int_equal(json_array_size(json_object_get(conclusion, "text")), 5);
 }
 
-/* Replaces the losses and step times of a finished run's three rounds. */
-static void put_rounds(const char *path, const double *loss, const double *step_ms) {
+/* Replaces the losses, step times and load of a finished run's three rounds: the cores that others took,
+ * of 2. */
+static void put_rounds(const char *path, const double *loss, const double *step_ms, double others) {
     CLEANUP(json_decrefp) json_t *pruning = read_json(path);
     for (size_t i = 0; i < 3; i++) {
         json_t *row = json_array_get(json_object_get(pruning, "rounds"), i);
         assert_int_equal(json_object_set_new(row, "val_loss", json_real(loss[i])), 0);
         assert_int_equal(json_object_set_new(row, "step_ms", json_real(step_ms[i])), 0);
+        json_t *load = json_pack("{s:f, s:f, s:f, s:f}", "cores", 2., "others", others, "steal", 0.,
+                                 "contention", others / 2);
+        assert_int_equal(json_object_set_new(row, "load", load), 0);
     }
     assert_ok(json_write_file(path, pruning));
 }
 
-/* The conclusion follows from the rounds; here from known ones, which --resume reads again. */
+static json_t *conclusion_of(double others) {
+    put_rounds(in("curves/weights/pruning.json"), (double[]){3, 3.02, 3.3}, (double[]){100, 100, 50}, others);
+    put_rounds(in("curves/all-rows/pruning.json"), (double[]){3, 3.2, 3.33}, (double[]){100, 70, 40}, others);
+    run_ok(prune_rounds("curves", "--kind", "weights", "--also", "all-rows", "--amount", "0.5", "--rounds",
+                        "2", "--ramp", "even", "--score", "gradient", "--resume"));
+    return read_json(in("curves/pruning.json"));
+}
+
+/* The conclusion follows from the rounds; here from known ones, which --resume reads again. Zeroed weights
+ * have no speedup, whatever the steps took; rows have none if other processes took their cores. */
 static void concludes_from_rounds(void **state) {
     static const char *const expected[] = {
         "weights: validation loss 3.0000 unpruned, 3.3000 with 50% pruned (+10.0%); it rises sharply at 50%, "
@@ -341,21 +355,33 @@ static void concludes_from_rounds(void **state) {
         "0.2800.",
         "all-rows: validation loss 3.0000 unpruned, 3.3300 with 50% pruned (+11.0%); it rises sharply at ",
         "all-rows has a higher loss than weights in 2 of 2 rounds: difference +0.1800 at ",
-        "weights: 100.00 ms per step unpruned, 100.00 ms with 50% pruned: measured speedup 1.00x; zeros",
+        "weights: no time is saved, because zeros are multiplied like other weights.",
         "all-rows: 100.00 ms per step unpruned, 40.00 ms with 50% pruned: measured speedup 2.50x, 2.00x if",
     };
-    put_rounds(in("curves/weights/pruning.json"), (double[]){3, 3.02, 3.3}, (double[]){100, 100, 100});
-    put_rounds(in("curves/all-rows/pruning.json"), (double[]){3, 3.2, 3.33}, (double[]){100, 70, 40});
-    run_ok(prune_rounds("curves", "--kind", "weights", "--also", "all-rows", "--amount", "0.5", "--rounds",
-                        "2", "--ramp", "even", "--score", "gradient", "--resume"));
-    CLEANUP(json_decrefp) json_t *pruning = read_json(in("curves/pruning.json"));
+    CLEANUP(json_decrefp) json_t *pruning = conclusion_of(0);
     const json_t *conclusion = json_object_get(pruning, "conclusion");
     const json_t *text = json_object_get(conclusion, "text"), *kinds = json_object_get(conclusion, "kinds");
     for (size_t i = 0; i < 5; i++) assert_contains(json_string_value(json_array_get(text, i)), expected[i]);
     const json_t *rows = json_array_get(json_object_get(pruning, "kinds"), 1);
     assert_true(json_number_value(json_object_get(json_array_get(kinds, 1), "rises_sharply_at")) ==
                 cell(rows, 1, "sparsity")); /* worse from the start */
+    assert_true(json_is_null(json_object_get(json_array_get(kinds, 0), "speedup")));
     assert_true(json_number_value(json_object_get(json_array_get(kinds, 1), "speedup")) == 2.5);
+
+    CLEANUP(json_decrefp) json_t *busy = conclusion_of(1.5);
+    conclusion = json_object_get(busy, "conclusion");
+    kinds = json_object_get(conclusion, "kinds");
+    assert_contains(json_string_value(json_array_get(json_object_get(conclusion, "text"), 4)),
+                    "40.00 ms with 50% pruned, but with CPU contention, so that no speedup is stated: other "
+                    "processes used 1.5 of the 2 cores; 2.00x if projected");
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(json_is_null(json_object_get(json_array_get(kinds, i), "speedup")));
+        assert_true(json_is_true(json_object_get(json_array_get(kinds, i), "contended")));
+    }
+    Ran shown = prune_rounds("curves", "--kind", "weights", "--also", "all-rows", "--amount", "0.5",
+                             "--rounds", "2", "--ramp", "even", "--score", "gradient", "--resume");
+    assert_contains(shown.out, "  CPU contention\n");
+    ran_done(&shown);
 }
 
 /* Rounds continue from the sparsity of the model. A round that would remove too few rows leaves them to the
