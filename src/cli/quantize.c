@@ -1,15 +1,15 @@
 /* weft quantize: writes a checkpoint with int8 or int4 weights. */
-#include <math.h>
+#include <string.h>
 
 #include "base/format.h"
-#include "base/fs.h"
-#include "base/memory.h"
+#include "base/load.h"
+#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
 #include "compress/quantize.h"
 
-static const char *const bits_choices[] = {"8", "4", NULL};
+static const char *const bits_choices[] = {"8", "4", "8,4", NULL};
 static const char *const activations_choices[] = {"dynamic", "static", NULL};
 
 /* clang-format off */
@@ -20,7 +20,7 @@ static const Option table[] = {
      .help = "New or empty directory for the quantized checkpoint."},
     {OPT_CHOICE("bits", QuantizeConfig, bits, "N", bits_choices), .fallback = "8",
      .help = "Bits per weight in the layers: 8, or 4 with a scale per group of 32 inputs, which halves the "
-             "size again and speeds up generation, at a higher loss."},
+             "size again and speeds up generation, at a higher loss. 8,4 writes both, to OUT/int8 and OUT/int4."},
     {OPT_FLAG("int8-embedding", QuantizeConfig, embedding),
      .help = "Also quantize the token embedding and output matrix to int8: smaller, and faster with a "
              "large vocabulary."},
@@ -56,11 +56,11 @@ static const Option table[] = {
 static const Option evaluate_table[] = {
     {OPT_LIST("evaluate", QuantizeSpec, evaluate, "FILE"), .shown = "none",
      .help = "Compare the model before and after on this data: time and loss with batches of 32 and 64 "
-             "sequences of 64 tokens, and texts that both write, greedily."},
+             "sequences of 64 tokens, and texts that each writes, greedily. 'weft report OUT' shows them."},
     {OPT_INT("max-batches", QuantizeSpec, max_batches), .fallback = "20", RANGE(1, 1 << 24),
      .help = "With --evaluate: stop after N batches."},
     {OPT_LIST("prompt", QuantizeSpec, prompts, "TEXT"), .one_each = true, .shown = "two built-in prompts",
-     .help = "With --evaluate: text for both models to continue. Repeat for several prompts."},
+     .help = "With --evaluate: text for all of them to continue. Repeat for several prompts."},
     {OPT_INT("new-tokens", QuantizeSpec, new_tokens), .fallback = "60", RANGE(1, 1 << 20),
      .help = "With --evaluate: maximum number of tokens to generate per prompt."},
 };
@@ -68,60 +68,67 @@ static const Option evaluate_table[] = {
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     QuantizeSpec *args = arguments;
-    CLEANUP(json_decrefp) json_t *result = NULL, *evaluation = NULL;
-    CLEANUP(mem_freep) char *file = NULL;
     args->config.data.log = stderr;
-    if (args->evaluate_count) TRY(quantize_evaluate_check(args));
-    TRY(quantize_run(&args->config, &result));
-    if (args->evaluate_count) {
-        Status status = quantize_evaluate(args, &evaluation);
-        if (status) return status_wrap(status, "%s was written, but not evaluated", args->config.out);
-        if (json_object_set(result, "evaluation", evaluation) ||
-            (call->study && json_object_set(result, "study", call->study)))
-            return FAILED("out of memory");
-        TRY(path_join(&file, args->config.out, "quantization.json"));
-        TRY(json_write_file(file, result));
-    }
-    *ret_result = json_incref(result);
-    return OK;
+    args->study = call->study;
+    return quantize_levels(args, ret_result);
 }
 
-static void show_evaluation(const json_t *result, FILE *out) {
-    const json_t *row;
-    size_t i;
-    int64_t batches = json_int_at(result, "max_batches");
+static void show_batches(const json_t *levels, FILE *out) {
+    const json_t *level, *row;
+    size_t i, size, sizes = json_array_size(json_object_get(json_array_get(levels, 0), "batches"));
+    fprintf(out, "%5s  %-6s %9s  %8s  %9s\n", "batch", "level", "seconds", "speedup", "loss");
+    for (size = 0; size < sizes; size++) json_array_foreach(levels, i, level) {
+            char speedup[FORMAT_SIZE] = "";
+            double value;
+            row = json_array_get(json_object_get(level, "batches"), size);
+            if (json_has_number(row, "speedup", &value)) snprintf(speedup, sizeof speedup, "%.2fx", value);
+            fprintf(out, "%5lld  %-6s %9.2f  %8s  %9.4f%s\n", (long long)json_int_at(row, "batch"),
+                    json_string_at(level, "name"), json_number_at(row, "seconds"), speedup,
+                    json_number_at(row, "loss"),
+                    load_is_disturbed(json_object_get(row, "load")) ? "  CPU contention" : "");
+        }
+}
+
+static void show_texts(const json_t *evaluation, FILE *out) {
+    const json_t *prompt, *level;
+    size_t p, i;
+    json_array_foreach(json_object_get(evaluation, "prompts"), p, prompt) {
+        fputc('\n', out);
+        json_array_foreach(json_object_get(evaluation, "levels"), i, level) {
+            const char *text = json_string_value(json_array_get(json_object_get(level, "texts"), p));
+            fprintf(out, "%s: ", json_string_at(level, "name"));
+            terminal_put(out, text, strlen(text));
+            fputc('\n', out);
+        }
+    }
+}
+
+static void show_evaluation(const json_t *evaluation, FILE *out) {
+    int64_t batches = json_int_at(evaluation, "max_batches");
     fprintf(out, "\nup to %lld batch%s of sequences of %lld tokens:\n", (long long)batches,
-            batches == 1 ? "" : "es", (long long)json_int_at(result, "seq"));
-    fprintf(out, "%5s  %10s  %11s  %8s  %9s  %14s\n", "batch", "original s", "quantized s", "speedup", "loss",
-            "loss quantized");
-    json_array_foreach(json_object_get(result, "batches"), i, row) {
-        double seconds = 0, after = 0, speedup = 0, loss = 0, quantized = 0;
-        json_has_number(row, "seconds", &seconds);
-        json_has_number(row, "seconds_quantized", &after);
-        json_has_number(row, "speedup", &speedup);
-        json_has_number(row, "loss", &loss);
-        json_has_number(row, "loss_quantized", &quantized);
-        fprintf(out, "%5lld  %10.2f  %11.2f  %7.2fx  %9.4f  %14.4f\n", (long long)json_int_at(row, "batch"),
-                seconds, after, speedup, loss, quantized);
-    }
-    json_array_foreach(json_object_get(result, "texts"), i, row)
-        fprintf(out, "\noriginal:  %s\nquantized: %s\n", json_string_at(row, "original"),
-                json_string_at(row, "quantized"));
+            batches == 1 ? "" : "es", (long long)json_int_at(evaluation, "seq"));
+    show_batches(json_object_get(evaluation, "levels"), out);
+    show_texts(evaluation, out);
 }
 
-static Status show(const Invocation *call, const json_t *result, FILE *out) {
-    (void)call;
+static void show_level(const json_t *result, FILE *out) {
     char total[FORMAT_SIZE], eight[FORMAT_SIZE], four[FORMAT_SIZE];
-    double noise = 0;
-    json_has_number(result, "weights_noise", &noise);
     fprintf(out, "%s: %s parameters, %s in int8, %s in int4%s%s; relative weight error %.2f%%\n",
             json_string_at(result, "out"), format_count(total, (double)json_int_at(result, "params_total")),
             format_count(eight, (double)json_int_at(result, "params_int8")),
             format_count(four, (double)json_int_at(result, "params_int4")),
             json_is_true(json_object_get(result, "balanced")) ? ", balanced" : "",
             !strcmp(json_string_at(result, "activations"), "static") ? ", static activations" : "",
-            100 * noise);
+            100 * json_number_at(result, "weights_noise"));
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    (void)call;
     const json_t *evaluation = json_object_get(result, "evaluation");
+    const json_t *levels = json_object_get(result, "levels"), *level;
+    size_t i;
+    if (!levels) show_level(result, out);
+    json_array_foreach(levels, i, level) show_level(level, out);
     if (evaluation) show_evaluation(evaluation, out);
     show_study(json_object_get(result, "study"), out);
     return OK;
@@ -144,8 +151,8 @@ const Command command_quantize = {
                   "weft quantize --model runs/first --out first-int8 --int8-embedding"},
                  {"Quantize the layers to int4: smaller still, and faster generation on CPUs",
                   "weft quantize --model runs/first --out first-int4 --bits 4 --int8-embedding"},
-                 {"Quantize, then compare time, loss and generated text with the original",
-                  "weft quantize --model runs/first --out first-int8 --int8-embedding --evaluate other.txt"}},
+                 {"Quantize to both, and compare time, loss and generated texts with the original",
+                  "weft quantize --model runs/first --out levels --bits 8,4 --evaluate other.txt"}},
     .recipe = RECIPE_CONFIG,
     .run = run,
     .show = show,

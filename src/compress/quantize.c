@@ -239,9 +239,10 @@ static Status describe(const Quantizer *q, const QuantizeConfig *config, json_t 
     }
     double noise = q->power > 0 ? sqrt(q->noise / q->power) : 0;
     json_t *result = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:s, s:f}", "model", q->dir, "out", config->out, "params_total",
-        (json_int_t)total, "params_int8", (json_int_t)int8_count, "params_int4", (json_int_t)int4_count,
-        "embedding", q->to->config.packed_embedding != PACK_NONE, "balanced", q->balance, "activations",
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:s, s:f}", "model", q->dir, "out", config->out, "level",
+        q->to->config.packed_layers == PACK_INT4 ? "int4" : "int8", "params_total", (json_int_t)total,
+        "params_int8", (json_int_t)int8_count, "params_int4", (json_int_t)int4_count, "embedding",
+        q->to->config.packed_embedding != PACK_NONE, "balanced", q->balance, "activations",
         is_static(config) ? "static" : "dynamic", "weights_noise", noise);
     if (!result) return FAILED("out of memory while writing the result");
     *ret_result = result;

@@ -22,24 +22,31 @@ typedef struct QuantizeConfig {
  * result. */
 MUST_USE Status quantize_run(const QuantizeConfig *config, json_t **ret_result);
 
-/* What quantization costs and gains (quantize_evaluate.c). */
+/* Quantization to one or several levels, and what they cost and gain. */
 typedef struct QuantizeSpec {
-    QuantizeConfig config;
+    QuantizeConfig config; /* bits "8,4": both levels, in OUT/int8 and OUT/int4 */
     const char **evaluate; /* data; none: no evaluation */
     int evaluate_count;
     const char **prompts;
     int prompts_count;
     int64_t max_batches, new_tokens;
+    const json_t *study; /* what a recipe's study published, for quantization.json; NULL: nothing */
 } QuantizeSpec;
+
+/* Writes the levels and, with an evaluation, OUT/quantization.json, which has the result. That is
+ * quantize_run's, with the evaluation and the study; of two levels, those results are under "levels". */
+MUST_USE Status quantize_levels(const QuantizeSpec *spec, json_t **ret_result);
 
 /* Fails if quantize_evaluate could not read the data, has no tokenizer for the prompts, or config.out is in
  * the way: reads one batch with config.model. To be called before config.out is written. */
 MUST_USE Status quantize_evaluate_check(const QuantizeSpec *spec);
-/* Compares config.model with the quantized config.out:
- *   seq      tokens per sequence
- *   batches  per batch size: seconds, seconds_quantized, speedup, loss, loss_quantized
- *   texts    per prompt: prompt, original, quantized; empty for models that cannot generate
+/* Compares config.model with what was made of it, an array of quantize_run's results:
+ *   seq, max_batches  tokens per sequence, at most how many batches
+ *   prompts           empty for models that cannot generate
+ *   levels            the original as "fp32", then the others: name, model, weights_noise (not of the first);
+ *                     batches: per batch size batch, seconds, loss, load (see base/load.h), speedup (null
+ * with CPU contention); texts: a continuation of each prompt
  */
-MUST_USE Status quantize_evaluate(const QuantizeSpec *spec, json_t **ret_result);
+MUST_USE Status quantize_evaluate(const QuantizeSpec *spec, const json_t *made, json_t **ret_result);
 
 #endif

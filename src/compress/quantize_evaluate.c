@@ -1,9 +1,13 @@
-/* Both models read the same sequences, batch size by batch size, one model after the other, so that a change
- * in the machine's load affects both. Texts are greedy, so that they differ only by quantization. */
+/* All levels read the same sequences, batch size by batch size, one level after the other, so that a change
+ * in the machine's load affects all. Texts are greedy, so that they differ only by quantization. */
 #include "compress/quantize.h"
 
+#include <math.h>
 #include <string.h>
 
+#include "base/fs.h"
+#include "base/host.h"
+#include "base/load.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "infer/generate.h"
@@ -36,16 +40,31 @@ static Status measure(const QuantizeSpec *spec, const char *model, int64_t seq, 
     return USAGE("{evaluate}: expected data with a loss, such as text");
 }
 
-static Status add_batches(const QuantizeSpec *spec, int64_t seq, json_t *rows) {
-    for (int i = 0; i < SIZES; i++) {
-        double seconds[2], loss[2];
-        TRY(measure(spec, spec->config.model, seq, batch_sizes[i], &seconds[0], &loss[0]));
-        TRY(measure(spec, spec->config.out, seq, batch_sizes[i], &seconds[1], &loss[1]));
-        json_t *row = json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "batch", (json_int_t)batch_sizes[i],
-                                "seconds", seconds[0], "seconds_quantized", seconds[1], "speedup",
-                                seconds[0] / seconds[1], "loss", loss[0], "loss_quantized", loss[1]);
-        if (json_array_append_new(rows, row)) return FAILED("out of memory");
-    }
+/* A batch size of a level. Times with CPU contention, of this level or of the original, show no speedup. */
+static Status add_batch(const QuantizeSpec *spec, int64_t seq, int64_t batch, const json_t *original,
+                        json_t *level) {
+    double seconds, loss, before;
+    json_t *batches = json_object_get(level, "batches");
+    const json_t *first = json_array_get(json_object_get(original, "batches"), json_array_size(batches));
+    LoadTime start = load_now();
+    TRY(measure(spec, json_string_at(level, "model"), seq, batch, &seconds, &loss));
+    LoadTime span = load_since(&start);
+    double cores = host_cores(), wanted = spec->config.threads ? (double)spec->config.threads : cores;
+    json_t *load = load_json(&span, span.cpu_s, cores, wanted);
+    bool trusted = !load_is_disturbed(load) && !load_is_disturbed(json_object_get(first, "load"));
+    json_t *row = json_pack("{s:I, s:f, s:f, s:o*}", "batch", (json_int_t)batch, "seconds", seconds, "loss",
+                            loss, "load", load);
+    if (row && json_has_number(first, "seconds", &before))
+        json_object_set_new(row, "speedup", json_finite(trusted ? before / seconds : NAN));
+    return json_array_append_new(batches, row) ? FAILED("out of memory") : OK;
+}
+
+static Status add_batches(const QuantizeSpec *spec, int64_t seq, const json_t *levels) {
+    json_t *level;
+    size_t i;
+    for (int size = 0; size < SIZES; size++)
+        json_array_foreach(levels, i, level)
+            TRY(add_batch(spec, seq, batch_sizes[size], i ? json_array_get(levels, 0) : NULL, level));
     return OK;
 }
 
@@ -108,30 +127,22 @@ static Status continue_prompt(Writer *writer, const QuantizeSpec *spec, const ch
     return *ret_text ? OK : FAILED("out of memory");
 }
 
-/* One model's continuations of all prompts. */
-static Status write_texts(const QuantizeSpec *spec, const char *model, const char *const *prompts, int count,
-                          json_t *texts) {
-    CLEANUP(writer_done) Writer writer = {0};
-    TRY(writer_init(&writer, spec, model));
-    for (int i = 0; i < count; i++) {
-        json_t *text = NULL;
-        TRY(continue_prompt(&writer, spec, prompts[i], &text));
-        if (json_array_append_new(texts, text)) return FAILED("out of memory");
-    }
-    return OK;
+static int prompt_count(const QuantizeSpec *spec) {
+    return spec->prompts_count ? spec->prompts_count : DEFAULT_PROMPTS;
 }
 
-static Status add_texts(const QuantizeSpec *spec, json_t *rows) {
-    CLEANUP(json_decrefp) json_t *original = json_array(), *quantized = json_array();
-    const char *const *prompts = spec->prompts_count ? spec->prompts : default_prompts;
-    int count = spec->prompts_count ? spec->prompts_count : DEFAULT_PROMPTS;
-    TRY(write_texts(spec, spec->config.model, prompts, count, original));
-    TRY(write_texts(spec, spec->config.out, prompts, count, quantized));
-    for (int i = 0; i < count; i++) {
-        json_t *row =
-            json_pack("{s:s, s:O, s:O}", "prompt", prompts[i], "original",
-                      json_array_get(original, (size_t)i), "quantized", json_array_get(quantized, (size_t)i));
-        if (json_array_append_new(rows, row)) return FAILED("out of memory");
+static const char *prompt_at(const QuantizeSpec *spec, int at) {
+    return spec->prompts_count ? spec->prompts[at] : default_prompts[at];
+}
+
+/* A level's continuations of all prompts. */
+static Status add_texts(const QuantizeSpec *spec, json_t *level) {
+    CLEANUP(writer_done) Writer writer = {0};
+    TRY(writer_init(&writer, spec, json_string_at(level, "model")));
+    for (int i = 0; i < prompt_count(spec); i++) {
+        json_t *text = NULL;
+        TRY(continue_prompt(&writer, spec, prompt_at(spec, i), &text));
+        if (json_array_append_new(json_object_get(level, "texts"), text)) return FAILED("out of memory");
     }
     return OK;
 }
@@ -160,16 +171,39 @@ Status quantize_evaluate_check(const QuantizeSpec *spec) {
     return config_generates(&config) ? find_tokenizer(spec, dir.path, &config, &tokenizer) : OK;
 }
 
-Status quantize_evaluate(const QuantizeSpec *spec, json_t **ret_result) {
+static json_t *new_level(const char *name, const char *model) {
+    return json_pack("{s:s, s:s, s:[], s:[]}", "name", name, "model", model, "batches", "texts");
+}
+
+/* The original, then what was made of it. */
+static Status find_levels(const QuantizeSpec *spec, const json_t *made, json_t *levels) {
+    const json_t *one;
+    size_t i;
+    int failed = json_array_append_new(levels, new_level("fp32", spec->config.model));
+    json_array_foreach(made, i, one) {
+        json_t *level = new_level(json_string_at(one, "level"), json_string_at(one, "out"));
+        failed |= json_object_set(level, "weights_noise", json_object_get(one, "weights_noise"));
+        failed |= json_array_append_new(levels, level);
+    }
+    return failed ? FAILED("out of memory") : OK;
+}
+
+Status quantize_evaluate(const QuantizeSpec *spec, const json_t *made, json_t **ret_result) {
     CLEANUP(model_dir_done) ModelDir dir = {0};
-    CLEANUP(json_decrefp) json_t *batches = json_array(), *texts = json_array();
+    CLEANUP(json_decrefp) json_t *levels = json_array(), *prompts = json_array();
     ModelConfig config;
+    json_t *level;
+    size_t i;
     int64_t seq = 0;
     TRY(find_original(spec, &dir, &config, &seq));
-    TRY(add_batches(spec, seq, batches));
-    if (config_generates(&config)) TRY(add_texts(spec, texts));
+    bool writes = config_generates(&config);
+    TRY(find_levels(spec, made, levels));
+    TRY(add_batches(spec, seq, levels));
+    json_array_foreach(levels, i, level) if (writes) TRY(add_texts(spec, level));
+    for (int p = 0; writes && p < prompt_count(spec); p++)
+        json_array_append_new(prompts, json_string(prompt_at(spec, p)));
     json_t *result = json_pack("{s:I, s:I, s:O, s:O}", "seq", (json_int_t)seq, "max_batches",
-                               (json_int_t)spec->max_batches, "batches", batches, "texts", texts);
+                               (json_int_t)spec->max_batches, "prompts", prompts, "levels", levels);
     if (!result) return FAILED("out of memory");
     *ret_result = result;
     return OK;

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/fs.h"
+#include "base/load.h"
 #include "base/memory.h"
 #include "report/page_parts.h"
 #include "report/plot.h"
@@ -96,30 +97,55 @@ Status put_pruning(Page *page, const char *dir) {
 
 /* ---- quantization ---- */
 
+static bool has_contention(const json_t *row) {
+    return load_is_disturbed(json_object_get(row, "load"));
+}
+
+static void put_levels(Page *page, const json_t *levels) {
+    const json_t *level, *row;
+    size_t i, size, sizes = json_array_size(json_object_get(json_array_get(levels, 0), "batches"));
+    char time[FORMAT_SIZE];
+    page_table(page, NULL, "level", "batch", "time", "speedup", "loss", "weight error", NULL);
+    for (size = 0; size < sizes; size++) json_array_foreach(levels, i, level) {
+            double noise;
+            row = json_array_get(json_object_get(level, "batches"), size);
+            page_row(page, NULL);
+            page_put(page, "%s", json_string_or(level, "name", "?"));
+            if (has_contention(row)) page_put(page, " <span class=\"badge failed\">CPU contention</span>");
+            page_cell(page, "%.0f", json_number_at(row, "batch"));
+            page_cell(page, "%s", time_text(time, json_number_at(row, "seconds")));
+            put_number(page, row, "speedup", 2);
+            put_number(page, row, "loss", 4);
+            if (json_has_number(level, "weights_noise", &noise))
+                page_cell(page, "%.2f%%", 100 * noise);
+            else
+                page_cell(page, "-");
+        }
+    page_table_end(page);
+}
+
+/* The continuations of a prompt side by side. */
+static void put_texts(Page *page, const json_t *evaluation) {
+    const json_t *prompt, *level;
+    size_t p, i;
+    json_array_foreach(json_object_get(evaluation, "prompts"), p, prompt) {
+        page_put(page, "<h3>“%s”</h3>\n", json_string_value(prompt));
+        page_group(page, "tiles texts");
+        json_array_foreach(json_object_get(evaluation, "levels"), i, level) {
+            const char *text = json_string_value(json_array_get(json_object_get(level, "texts"), p));
+            page_put(page, "<div class=\"tile\"><span>%s</span>%s</div>\n",
+                     json_string_or(level, "name", "?"), text ? text : "-");
+        }
+        page_group_end(page);
+    }
+}
+
 Status put_quantization(Page *page, const char *dir) {
     CLEANUP(json_decrefp) json_t *result = NULL;
-    const json_t *row;
-    size_t i;
-    char time[FORMAT_SIZE];
     TRY(read_in(dir, "quantization.json", &result));
-    if (!result) return OK;
     const json_t *evaluation = json_object_get(result, "evaluation");
-    page_put(page, "<p>Relative error of the weights: %.2f%%.</p>\n",
-             100 * json_number_at(result, "weights_noise"));
     if (!evaluation) return OK;
-    page_table(page, NULL, "batch", "original", "quantized", "speedup", "loss", "loss quantized", NULL);
-    json_array_foreach(json_object_get(evaluation, "batches"), i, row) {
-        page_row(page, NULL);
-        page_put(page, "%.0f", json_number_at(row, "batch"));
-        page_cell(page, "%s", time_text(time, json_number_at(row, "seconds")));
-        page_cell(page, "%s", time_text(time, json_number_at(row, "seconds_quantized")));
-        put_number(page, row, "speedup", 2);
-        put_number(page, row, "loss", 4);
-        put_number(page, row, "loss_quantized", 4);
-    }
-    page_table_end(page);
-    json_array_foreach(json_object_get(evaluation, "texts"), i, row) page_put(
-        page, "<h3>%s</h3>\n<pre>original: %s\n\nquantized: %s</pre>\n", json_string_or(row, "prompt", ""),
-        json_string_or(row, "original", ""), json_string_or(row, "quantized", ""));
+    put_levels(page, json_object_get(evaluation, "levels"));
+    put_texts(page, evaluation);
     return OK;
 }

@@ -2,6 +2,7 @@
  * preserved, even with outlier channels in the layers' inputs, and invalid requests are refused. */
 #include <math.h>
 
+#include "base/load.h"
 #include "checkpoint/checkpoint.h"
 #include "corpus.h"
 #include "infer/session.h"
@@ -396,41 +397,61 @@ static void test_evaluate_fails(void **state) {
     ran_done(&ran);
 }
 
-/* One command: seconds and losses with batches of 32 and 64, and what both models write. */
-static void test_evaluate(void **state) {
+/* The text that `weft generate` writes. */
+static void assert_writes(const char *model, const char *prompt, const json_t *text) {
     CLEANUP(json_decrefp)
-    json_t *json = run_json("quantize", "--model", at("run"), "--out", at("judged"), "--evaluate",
-                            at("other.txt"), "--max-batches", "1", "--prompt", "the cat", "--prompt", "",
-                            "--new-tokens", "8", "--threads", "1");
-    const json_t *evaluation = json_object_get(json, "evaluation"), *row;
-    const json_t *batches = json_object_get(evaluation, "batches"),
-                 *texts = json_object_get(evaluation, "texts");
-    static const int sizes[] = {32, 64};
-    size_t i;
-    assert_int_equal(json_integer_value(json_object_get(evaluation, "seq")), 64);
-    assert_int_equal(json_array_size(batches), 2);
-    json_array_foreach(batches, i, row) {
-        double seconds = json_number_value(json_object_get(row, "seconds")),
-               quantized = json_number_value(json_object_get(row, "seconds_quantized"));
-        assert_int_equal(json_integer_value(json_object_get(row, "batch")), sizes[i]);
-        assert_true(seconds > 0 && quantized > 0);
-        assert_float_equal(json_number_value(json_object_get(row, "speedup")), seconds / quantized, 1e-9);
-        assert_float_equal(json_number_value(json_object_get(row, "loss")),
-                           json_number_value(json_object_get(row, "loss_quantized")), 0.05);
-    }
-    assert_int_equal(json_array_size(texts), 2);
-    row = json_array_get(texts, 0);
-    assert_string_equal(json_string_value(json_object_get(row, "prompt")), "the cat");
-    assert_int_equal(strncmp(json_string_value(json_object_get(row, "original")), "the cat", 7), 0);
-    assert_int_equal(strncmp(json_string_value(json_object_get(row, "quantized")), "the cat", 7), 0);
-    Ran alone = program_run("generate", "--model", at("run"), "--prompt", "the cat", "--greedy",
-                            "--max-tokens", "8", "--threads", "1", "--json");
-    assert_int_equal(alone.code, 0);
-    CLEANUP(json_decrefp) json_t *generated = json_loads(alone.out, 0, NULL);
+    json_t *generated = run_json("generate", "--model", model, "--prompt", prompt, "--greedy", "--max-tokens",
+                                 "8", "--threads", "1");
     const json_t *first = json_array_get(json_object_get(generated, "samples"), 0);
-    assert_string_equal(json_string_value(json_object_get(first, "text")),
-                        json_string_value(json_object_get(row, "original")));
-    ran_done(&alone);
+    assert_string_equal(json_string_value(json_object_get(first, "text")), json_string_value(text));
+}
+
+/* One command: both levels beside the original, with seconds, losses and load of batches of 32 and 64, and
+ * what each writes. */
+static void test_evaluate(void **state) {
+    static const char *const names[] = {"fp32", "int8", "int4"};
+    static const int sizes[] = {32, 64};
+    CLEANUP(json_decrefp)
+    json_t *json = run_json("quantize", "--model", at("run"), "--out", at("judged"), "--bits", "8,4",
+                            "--evaluate", at("other.txt"), "--max-batches", "1", "--prompt", "the cat",
+                            "--prompt", "", "--new-tokens", "8", "--threads", "1");
+    CLEANUP(json_decrefp) json_t *file = NULL;
+    assert_ok(json_read_file(at("judged/quantization.json"), &file));
+    assert_true(json_equal(json, file));
+    assert_int_equal(json_array_size(json_object_get(json, "levels")), 2);
+    const json_t *evaluation = json_object_get(json, "evaluation"),
+                 *levels = json_object_get(evaluation, "levels"), *level, *row;
+    const json_t *original = json_object_get(json_array_get(levels, 0), "batches");
+    size_t i, b;
+    assert_int_equal(json_integer_value(json_object_get(evaluation, "seq")), 64);
+    assert_int_equal(json_array_size(json_object_get(evaluation, "prompts")), 2);
+    assert_int_equal(json_array_size(levels), 3);
+    json_array_foreach(levels, i, level) {
+        const json_t *texts = json_object_get(level, "texts");
+        assert_string_equal(json_string_at(level, "name"), names[i]);
+        assert_int_equal(json_array_size(json_object_get(level, "batches")), 2);
+        json_array_foreach(json_object_get(level, "batches"), b, row) {
+            const json_t *first = json_array_get(original, b);
+            bool trusted = !load_is_disturbed(json_object_get(row, "load")) &&
+                           !load_is_disturbed(json_object_get(first, "load"));
+            assert_int_equal(json_integer_value(json_object_get(row, "batch")), sizes[b]);
+            assert_true(json_number_at(row, "seconds") > 0);
+            assert_float_equal(json_number_at(row, "loss"), json_number_at(first, "loss"), 0.05);
+            if (i && trusted)
+                assert_float_equal(json_number_at(row, "speedup"),
+                                   json_number_at(first, "seconds") / json_number_at(row, "seconds"), 1e-9);
+            else
+                assert_false(json_is_number(json_object_get(row, "speedup")));
+        }
+        assert_int_equal(json_array_size(texts), 2);
+        assert_writes(json_string_at(level, "model"), "the cat", json_array_get(texts, 0));
+    }
+    assert_refused(1, "judged", "quantize", "--model", at("run"), "--out", at("judged"), "--bits", "8,4");
+    assert_refused(2, "--bits", "quantize", "--model", at("run"), "--out", at("none"), "--bits", "4,8");
+    /* What failed halfway leaves nothing. */
+    assert_refused(2, "drop one of them", "quantize", "--model", at("run"), "--out", at("halfway"), "--bits",
+                   "8,4", "--calibrate", at("train.txt"), "--no-balance");
+    assert_false(path_exists(at("halfway")));
 }
 
 static void test_info(void **state) {
