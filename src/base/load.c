@@ -42,6 +42,16 @@ json_t *load_json(const LoadTime *span, double cpu_s, double cores, double wante
                      resolution);
 }
 
+json_t *load_add_gpus(json_t *load, int gpus, int ranks) {
+    if (gpus <= 0 || ranks <= gpus) return load;
+    if (!load) load = json_object();
+    double lacked = 1 - (double)gpus / ranks, contention = json_number_or(load, "contention", 0);
+    json_object_set_new(load, "contention", json_real(fmax(contention, lacked)));
+    json_object_set_new(load, "gpus", json_integer(gpus));
+    json_object_set_new(load, "gpu_ranks", json_integer(ranks));
+    return load;
+}
+
 /* ---- trust ---- */
 
 static double contention_of(const json_t *load) {
@@ -63,9 +73,24 @@ bool load_is_clean(const json_t *load) {
 
 /* ---- in words ---- */
 
+const char *load_remark(const json_t *load) {
+    return json_number_at(load, "gpu_ranks") > 0 ? "shared GPUs" : "CPU contention";
+}
+
 Load load_read(const json_t *load) {
     return (Load){json_number_at(load, "others"), json_number_at(load, "steal"),
-                  json_number_at(load, "cores")};
+                  json_number_at(load, "cores"), json_number_at(load, "gpus"),
+                  json_number_at(load, "gpu_ranks")};
+}
+
+void load_extend(Load *least, Load *most, size_t count, Load load) {
+    double *low[] = {&least->others, &least->steal, &least->cores, &least->gpus, &least->gpu_ranks};
+    double *high[] = {&most->others, &most->steal, &most->cores, &most->gpus, &most->gpu_ranks};
+    const double values[] = {load.others, load.steal, load.cores, load.gpus, load.gpu_ranks};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        *low[i] = count ? fmin(*low[i], values[i]) : values[i];
+        *high[i] = count ? fmax(*high[i], values[i]) : values[i];
+    }
 }
 
 bool load_has_processes(const Load *load) {
@@ -84,6 +109,14 @@ static void put_cores(FILE *out, double least, double most) {
 }
 
 void load_put(FILE *out, const Load *least, const Load *most) {
+    if (most->gpu_ranks > 0) {
+        char ranks[FORMAT_SIZE];
+        bool range = least->gpu_ranks > 0 && least->gpu_ranks < most->gpu_ranks;
+        snprintf(ranks, sizeof ranks, "%.0f to ", least->gpu_ranks);
+        fprintf(out, "%s%.0f ranks shared %.0f GPU%s", range ? ranks : "", most->gpu_ranks, most->gpus,
+                PLURAL(most->gpus));
+        return;
+    }
     bool processes = load_has_processes(most), hypervisor = load_has_hypervisor(most);
     if (processes) {
         fputs("other processes used ", out);

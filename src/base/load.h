@@ -26,21 +26,30 @@ LoadTime load_since(const LoadTime *from);
  * host, and `cpu_s` of all that are timed. NULL: unknown. */
 json_t *load_json(const LoadTime *span, double cpu_s, double cores, double wanted);
 
+/* Adds "gpus" and "gpu_ranks": the host's GPUs, and more ranks that shared them. Contention is then at least
+ * the share of the GPUs that they lacked. Takes and returns a load, which may be NULL. */
+json_t *load_add_gpus(json_t *load, int gpus, int ranks);
+
 /* Whether contention was enough to distort times; or so little that it was not. Neither: unknown. */
 bool load_is_disturbed(const json_t *load);
 bool load_is_clean(const json_t *load);
+/* A word for a disturbed load: "CPU contention" or "shared GPUs". */
+const char *load_remark(const json_t *load);
 
 /* The cores of the host, and how many of them other processes used or the hypervisor gave to other virtual
- * machines (steal). */
+ * machines (steal). With `gpu_ranks`, so many ranks shared `gpus`. */
 typedef struct Load {
     double others, steal, cores;
+    double gpus, gpu_ranks;
 } Load;
 
 Load load_read(const json_t *load);
+/* Starts a range at one load with count 0, and extends it by others. */
+void load_extend(Load *least, Load *most, size_t count, Load load);
 bool load_has_processes(const Load *load);
 bool load_has_hypervisor(const Load *load);
-/* "other processes used 0.8 to 1.4 of the 2 cores"; names the hypervisor if it took as much as a third of
- * what the other took. `least` and `most` are of several times, or the same. */
+/* "other processes used 0.8 to 1.4 of the 2 cores", or "4 ranks shared 1 GPU"; names the hypervisor if it
+ * took as much as a third of what the other took. `least` and `most` are of several times, or the same. */
 void load_put(FILE *out, const Load *least, const Load *most);
 
 #endif

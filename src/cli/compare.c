@@ -29,7 +29,7 @@ typedef struct CompareArgs {
     const char *out, *cluster, *program;
     int64_t repeat;
     double price;
-    bool simulate, retry, quiet;
+    bool simulate, share_gpus, retry, quiet;
 } CompareArgs;
 
 static const char *const program_choices[] = {"cluster", "weft", "both", NULL};
@@ -42,6 +42,9 @@ static const Option compare_table[] = {
      .help = "Cluster on which to simulate runs that this machine lacks GPUs or memory for, as in 'weft "
              "plan'. Without one, they fail.", .names = cluster_names},
     {OPT_FLAG("simulate", CompareArgs, simulate), .help = "Simulate all runs instead of executing them."},
+    {OPT_FLAG("share-gpus", CompareArgs, share_gpus),
+     .help = "Execute runs with more ranks than there are GPUs too: their ranks share them. Losses and memory are "
+             "those of the layout; times are not, and are not ranked."},
     {OPT_CHOICE("program", CompareArgs, program, "NAME", program_choices), .fallback = "cluster",
      .help = "Program whose time and memory to predict: the one that the cluster file describes, if any, weft, "
              "or both."},
@@ -161,7 +164,7 @@ static Status find_cluster(const Comparison *of, size_t at, const RunSpec *run, 
     if (!cluster && needed)
         return USAGE("--simulate: %s names no cluster; add --cluster NAME", of->call->operands[0]);
     if (!cluster) return OK;
-    if (!needed) TRY(predict_needed(run, &needed));
+    if (!needed) TRY(predict_needed(run, of->args->share_gpus, &needed));
     if (needed) *ret_cluster = cluster;
     return OK;
 }

@@ -34,6 +34,8 @@ static const Option study_table[] = {
     {OPT_FLAG("simulate", StudyArgs, simulate),
      .help = "Simulate the comparisons instead of executing them, as in 'weft compare', and leave out the other "
              "parts. Fetches nothing."},
+    {OPT_FLAG("share-gpus", StudyArgs, share_gpus),
+     .help = "Execute runs with more ranks than there are GPUs too, as in 'weft compare'."},
     {OPT_TEXT("cluster", StudyArgs, cluster, "NAME|FILE"), .shown = "the recipes', if any",
      .help = "Cluster on which to simulate runs that this machine lacks GPUs or memory for.",
      .names = cluster_names},

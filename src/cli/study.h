@@ -7,7 +7,7 @@
 
 typedef struct StudyArgs {
     const char *out, *device, *cluster, *from;
-    bool simulate, yes, retry, quiet;
+    bool simulate, share_gpus, yes, retry, quiet;
 } StudyArgs;
 
 /* The command line of a part after the program's name, whose directory is DIR/NAME. `resume`: the part has

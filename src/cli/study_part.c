@@ -91,6 +91,7 @@ Status study_line(const StudyArgs *args, const StudyPart *part, const char *dir,
     if (!is_comparison(part))
         return command_option(command, "device") ? add_pair(line, "--device", args->device) : OK;
     if (args->simulate) TRY(put_word(line, "--simulate"));
+    if (args->share_gpus) TRY(put_word(line, "--share-gpus"));
     if (args->retry) TRY(put_word(line, "--retry"));
     TRY(add_pair(line, "--cluster", args->cluster));
     TRY(put_word(line, "--"));
@@ -139,7 +140,7 @@ static Status add_run(const StudyArgs *args, RunSpec run, const char *cluster, d
     double seconds = 0;
     bool needed = args->simulate;
     cost->runs++;
-    if (!needed && cluster) TRY(predict_needed(&run, &needed));
+    if (!needed && cluster) TRY(predict_needed(&run, args->share_gpus, &needed));
     cost->simulated += needed;
     if (needed) return OK;
     Prediction how = {.cluster = machine, .samples = samples, .any_device = true};

@@ -76,14 +76,15 @@ static double memory_of_all(const Plan *plan) {
     return sum * (double)mesh_ranks(plan->mesh, AXES_ALL & ~AXIS_SET(AXIS_PP));
 }
 
-static bool fits_gpus(const Plan *plan, int ranks) {
+static bool fits_gpus(const Plan *plan, int ranks, bool share) {
     CudaInfo info;
     device_cuda_info(&info);
-    if (info.devices < ranks) return false;
-    return (double)plan->stage[plan->fullest].memory.needed < (double)info.device[0].memory;
+    if (info.devices < (share ? 1 : ranks)) return false;
+    int sharing = (ranks + info.devices - 1) / info.devices;
+    return (double)plan->stage[plan->fullest].memory.needed * sharing < (double)info.device[0].memory;
 }
 
-Status predict_needed(const RunSpec *run, bool *ret_needed) {
+Status predict_needed(const RunSpec *run, bool share_gpus, bool *ret_needed) {
     PlanSpec spec;
     CLEANUP(plan_done) Plan plan = {0};
     TRY(spec_of(run, NULL, false, &spec));
@@ -91,7 +92,7 @@ Status predict_needed(const RunSpec *run, bool *ret_needed) {
     int ranks = (int)mesh_ranks(plan.mesh, AXES_ALL);
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     bool gpu = spec.config.device.name && !strcmp(spec.config.device.name, "cuda");
-    *ret_needed = gpu ? !fits_gpus(&plan, ranks) : memory_of_all(&plan) > memory;
+    *ret_needed = gpu ? !fits_gpus(&plan, ranks, share_gpus) : memory_of_all(&plan) > memory;
     return OK;
 }
 

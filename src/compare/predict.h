@@ -11,9 +11,9 @@ typedef struct RunSpec {
     bool device_given; /* the device was chosen, not the default */
 } RunSpec;
 
-/* Whether a run exceeds this machine: it has more ranks than there are GPUs, or its plan needs more memory
- * than the machine has. */
-MUST_USE Status predict_needed(const RunSpec *run, bool *ret_needed);
+/* Whether a run exceeds this machine: it has more ranks than there are GPUs and they may not share them, or
+ * its plan needs more memory than the machine has. */
+MUST_USE Status predict_needed(const RunSpec *run, bool share_gpus, bool *ret_needed);
 
 /* How to predict a run. */
 typedef struct Prediction {

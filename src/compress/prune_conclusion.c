@@ -109,12 +109,12 @@ static Status add_loss(json_t *sentences, const Curve *curve) {
 static Status load_text(const Curve *curve, char **ret_text) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
-    Load one = load_read(load_at(curve, 0)), two = load_read(load_at(curve, curve->last));
-    double cores = fmax(one.cores, two.cores);
+    Load least, most;
+    load_extend(&least, &most, 0, load_read(load_at(curve, 0)));
+    load_extend(&least, &most, 1, load_read(load_at(curve, curve->last)));
     FILE *out = open_memstream(&text, &size);
     if (!out) return FAILED("out of memory");
-    load_put(out, &(Load){fmin(one.others, two.others), fmin(one.steal, two.steal), cores},
-             &(Load){fmax(one.others, two.others), fmax(one.steal, two.steal), cores});
+    load_put(out, &least, &most);
     if (fclose(out)) return FAILED("out of memory");
     *ret_text = text;
     text = NULL;

@@ -79,8 +79,9 @@ Status put_charts(Page *page, const Results *results) {
     }
     if (known < 2 || known > MAX_BARS || results_differ(results, run_params)) return OK;
     char lead[96];
-    snprintf(lead, sizeof lead, "Gray: %s took the cores, so the throughput is unreliable.",
-             results_takers(results, false));
+    Taken taken = results_taken(results, false);
+    snprintf(lead, sizeof lead, "Gray: %s took the %s, so the throughput is unreliable.", taken.takers,
+             taken.what);
     page_section(page, "Speed and memory", gray ? lead : NULL);
     page_group(page, "plots");
     TRY(put_figure(page, results, FIGURE_TOKENS));

@@ -55,7 +55,7 @@ static bool has_curve(const Results *results, const Run *run, FigureId figure) {
 
 /* The runs of any curve that were disturbed. */
 static Status add_disturbed(Plot *plot, const Results *results, FigureId figure) {
-    TRY(plot_series(plot, (Series){.label = "CPU contention", .color = COLOR_GRAY}));
+    TRY(plot_series(plot, (Series){.label = "contention", .color = COLOR_GRAY}));
     results_foreach(results, run) {
         if (has_batch(run, figure) && is_disturbed(run, figure) && has_curve(results, run, figure))
             TRY(plot_point(plot, run_batch(run), run_figure(run, figure), NAN, NULL));
@@ -159,9 +159,10 @@ static Status put_batches(Page *page, const Results *results) {
     bool gray = false;
     results_foreach(results, run) gray |= is_disturbed(run, FIGURE_TOKENS) && has_batch(run, FIGURE_TOKENS) &&
                                           has_curve(results, run, FIGURE_TOKENS);
+    Taken taken = results_taken(results, false);
     if (gray)
-        text_append(lead, sizeof lead, " Gray points: %s took the cores, so the throughput is unreliable.",
-                    results_takers(results, false));
+        text_append(lead, sizeof lead, " Gray points: %s took the %s, so the throughput is unreliable.",
+                    taken.takers, taken.what);
     page_section(page, "By batch size", lead);
     page_group(page, "plots");
     TRY(put_plot(page, &speed, "Throughput", rate_detail(results)));

@@ -42,7 +42,7 @@ static void put_badges(Page *page, const Results *results, const Run *run) {
     if (run == run_base(results, run) && kind_size(results, run) > 1 && finished)
         page_put(page, "<span class=\"badge\">baseline%s</span>", contended ? " (memory, loss)" : "");
     if (run_predicted(run)) page_put(page, "<span class=\"badge predicted\">predicted</span>");
-    if (finished && contended) page_put(page, "<span class=\"badge failed\">CPU contention</span>");
+    if (finished && contended) page_put(page, "<span class=\"badge failed\">%s</span>", run_remark(run));
     if (!finished)
         page_put(page, "<span class=\"badge%s\">%s%s</span>", run->state == RUN_FAILED ? " failed" : "",
                  run_outcome(run), run_shows(run) ? ", partial" : "");

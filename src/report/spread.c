@@ -84,18 +84,18 @@ bool run_contended(const Run *run) {
 
 const char *run_remark(const Run *run) {
     if (run->state != RUN_FINISHED) return run_outcome(run);
-    return run_contended(run) ? "CPU contention" : NULL;
+    return run_contended(run) ? load_remark(run_shown(run)->summary.load) : NULL;
 }
 
-/* ---- what took the cores ---- */
+/* ---- what took the cores or GPUs ---- */
 
 bool run_load(const Run *run, Load *ret_load) {
     *ret_load = load_read(run_shown(run)->summary.load);
-    return ret_load->cores >= 1;
+    return ret_load->cores >= 1 || ret_load->gpu_ranks >= 1;
 }
 
-const char *results_takers(const Results *results, bool dropped) {
-    bool processes = false, hypervisor = false;
+Taken results_taken(const Results *results, bool dropped) {
+    bool processes = false, hypervisor = false, ranks = false;
     for (size_t i = 0; i < results->count; i++)
         for (size_t r = 0; r <= results->runs[i].repeat_count; r++) {
             const Run *run = &results->runs[i], *repeat = repeat_of(run, r);
@@ -103,10 +103,12 @@ const char *results_takers(const Results *results, bool dropped) {
             Load load = load_read(repeat->summary.load);
             processes |= load_has_processes(&load);
             hypervisor |= load_has_hypervisor(&load);
+            ranks |= load.gpu_ranks > 0;
         }
-    return !hypervisor ? "other processes"
-           : processes ? "other processes and the hypervisor"
-                       : "the hypervisor";
+    return ranks         ? (Taken){"GPUs", "other ranks"}
+           : !hypervisor ? (Taken){"cores", "other processes"}
+           : processes   ? (Taken){"cores", "other processes and the hypervisor"}
+                         : (Taken){"cores", "the hypervisor"};
 }
 
 /* ---- spread ---- */
@@ -263,14 +265,14 @@ static void put_span(FILE *out, const Span *span) {
 
 /* `all`: finished repeats of all runs, `dropped`: how many of them do not count, because of `takers`. */
 static void put_repeats(FILE *out, const Span *repeats, const Span *counted, size_t all, size_t dropped,
-                        const char *takers) {
+                        Taken taken) {
     if (!(repeats->most > 1)) return;
     fputs("Times are means of ", out);
     put_span(out, repeats);
     fputs(" interleaved repeats. ", out);
     if (!dropped) return;
-    fprintf(out, "%zu of %zu %s left out because %s took the cores; ", dropped, all,
-            dropped == 1 ? "is" : "are", takers);
+    fprintf(out, "%zu of %zu %s left out because %s took the %s; ", dropped, all, dropped == 1 ? "is" : "are",
+            taken.takers, taken.what);
     put_span(out, counted);
     fprintf(out, " per run remain%s. ", counted->most == 1 ? "s" : "");
 }
@@ -304,7 +306,7 @@ static void put_note(FILE *out, const Results *results) {
         if (isfinite(run->summary.steps_excluded)) span_add(&excluded, run->summary.steps_excluded);
     }
     if (!any) return;
-    put_repeats(out, &repeats, &counted, all, dropped, results_takers(results, true));
+    put_repeats(out, &repeats, &counted, all, dropped, results_taken(results, true));
     if (excluded.most > 0)
         fprintf(out, "Rates leave out the first %.0f steps%s, which warm up. ", excluded.most,
                 excluded.least < excluded.most ? " of longer runs" : "");

@@ -3,7 +3,7 @@
  *
  * A spread is half the width of the 95% confidence interval of the mean. It comes from the repeats of a run,
  * else from the variation between parts of the run. Two runs tie in a figure if they differ by less than
- * their spreads combined. A run with CPU contention is neither ranked nor a baseline. */
+ * their spreads combined. A run with contention is neither ranked nor a baseline. */
 #ifndef WEFT_REPORT_SPREAD_H
 #define WEFT_REPORT_SPREAD_H
 
@@ -15,16 +15,20 @@
 double run_contention(const Run *run);
 /* Whether that was enough to distort its times; false if it is unknown. */
 bool run_contended(const Run *run);
-/* Why its figures are to be read with care: it has not finished, or had CPU contention; else NULL. */
+/* Why its figures are to be read with care: it has not finished, or others used its cores or GPUs; else NULL.
+ */
 const char *run_remark(const Run *run);
 /* How many of the repeats that count have an unknown load: the run was too short to measure it, or the system
  * does not report it. */
 size_t run_load_unknown(const Run *run);
 /* What others took while the run was measured. False: unknown. */
 bool run_load(const Run *run, Load *ret_load);
-/* What took the cores of runs with contention: "other processes", "the hypervisor" or both. `dropped`: of the
- * repeats that do not count. */
-const char *results_takers(const Results *results, bool dropped);
+/* What runs with contention lacked, "cores" or "GPUs", and what took it: "other processes", "the hypervisor"
+ * or both, or "other ranks". `dropped`: of the repeats that do not count. */
+typedef struct Taken {
+    const char *what, *takers;
+} Taken;
+Taken results_taken(const Results *results, bool dropped);
 
 /* The number of finished repeats, the run itself included, and how many of them figures are the mean of:
  * all without those that had contention, if others are known to have had none. */

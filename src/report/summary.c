@@ -181,11 +181,12 @@ static Rival put_winner(FILE *out, const Results *results, const Run *winner) {
     if (!rival.run) {
         bool contended = results_count(results, is_contended),
              unsettled = results_count(results, lacks_interval);
-        fprintf(out, "“%s” is the only finished run%s, at ", winner->name,
-                contended && unsettled ? " that can be ranked"
-                : contended            ? " that had its cores to itself"
-                : unsettled            ? " whose throughput has a confidence interval"
-                                       : "");
+        fprintf(out, "“%s” is the only finished run", winner->name);
+        if (contended && !unsettled)
+            fprintf(out, " that had its %s to itself", results_taken(results, false).what);
+        else if (unsettled)
+            fputs(contended ? " that can be ranked" : " whose throughput has a confidence interval", out);
+        fputs(", at ", out);
         put_rate(out, winner);
         fputs(".", out);
         return rival;
@@ -224,25 +225,27 @@ static void put_unsettled(FILE *out, const Results *results) {
 /* If no run can be called the fastest. */
 static void put_unranked(FILE *out, const Results *results) {
     bool contended = results_count(results, is_contended), unsettled = results_count(results, lacks_interval);
-    fprintf(out, "No run can be called the fastest: %s.",
-            contended && unsettled
-                ? "none that had its cores to itself has enough steps for a confidence interval"
-            : contended
-                ? "none had its cores to itself"
-                : "the rates come from too few steps for a confidence interval, so differences may be "
-                  "noise. Train for more steps, or repeat the runs");
+    fputs("No run can be called the fastest: ", out);
+    if (contended)
+        fprintf(out, "none%s had its %s to itself%s.", unsettled ? " that" : "",
+                results_taken(results, false).what,
+                unsettled ? " has enough steps for a confidence interval" : "");
+    else
+        fputs(
+            "the rates come from too few steps for a confidence interval, so differences may be noise. Train "
+            "for more steps, or repeat the runs.",
+            out);
 }
 
 /* Names the runs that are not ranked because of contention. */
 static void put_contended(FILE *out, const Results *results) {
     size_t contended = results_count(results, is_contended);
-    Load load, least = {INFINITY, INFINITY, 0}, most = {0};
+    Load load, least, most;
+    size_t known = 0;
     results_foreach(results, run) {
-        if (!is_contended(run) || !run_load(run, &load)) continue;
-        least = (Load){fmin(least.others, load.others), fmin(least.steal, load.steal), load.cores};
-        most = (Load){fmax(most.others, load.others), fmax(most.steal, load.steal), load.cores};
+        if (is_contended(run) && run_load(run, &load)) load_extend(&least, &most, known++, load);
     }
-    if (!(most.cores > 0)) return;
+    if (!known) return;
     bool all = contended == results->count, one = contended == 1;
     if (all)
         fputs(one ? " Its timings are unreliable: " : " All timings are unreliable: ", out);
@@ -521,11 +524,14 @@ static void put_rest(FILE *out, const Results *results) {
            predicted = results_count(results, is_predicted);
     const Run *base = results_base(results);
     put_failures(out, results);
-    if (base != results->runs && base->state == RUN_FINISHED)
-        fprintf(out, " The baseline is “%s” because “%s” %s.", base->name, results->runs->name,
-                results->runs->state == RUN_FAILED     ? "failed"
-                : results->runs->state == RUN_FINISHED ? "did not have its cores to itself"
-                                                       : "has not finished");
+    if (base != results->runs && base->state == RUN_FINISHED) {
+        bool contended = results->runs->state == RUN_FINISHED;
+        fprintf(out, " The baseline is “%s” because “%s” %s%s%s.", base->name, results->runs->name,
+                contended                            ? "did not have its "
+                : results->runs->state == RUN_FAILED ? "failed"
+                                                     : "has not finished",
+                contended ? results_taken(results, false).what : "", contended ? " to itself" : "");
+    }
     if (running) fprintf(out, " %zu run%s still running.", running, running > 1 ? "s are" : " is");
     if (incomplete) fprintf(out, " %zu run%s not finished.", incomplete, incomplete > 1 ? "s have" : " has");
     if (predicted == results->count)

@@ -96,7 +96,7 @@ static const char *mark_of(char *buffer, const Results *results, const Run *run)
                  !base                ? ""
                  : run_contended(run) ? "baseline (memory, loss), "
                                       : "baseline",
-                 run_contended(run) ? "CPU contention" : "");
+                 run_contended(run) ? run_remark(run) : "");
     return buffer;
 }
 

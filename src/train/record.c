@@ -452,12 +452,14 @@ static json_t *host_load(const Record *record, int rank) {
     LoadSpan span = own->load[LOAD_STEPS].wall_s >= LOAD_EXACT_S ? LOAD_STEPS : LOAD_RUN;
     double cpu_s = 0, wanted = 0;
     char host[HOST_SIZE];
+    int ranks = 0;
     for (int r = 0; r < rank_count(record); r++) {
         if (!same_host(record, r, rank)) continue;
+        ranks++;
         cpu_s += record->ranks[r].load[span].cpu_s;
         wanted += device_is_host(device) ? device->threads : 1;
     }
-    json_t *load = load_json(&own->load[span], cpu_s, own->cores, wanted);
+    json_t *load = load_add_gpus(load_json(&own->load[span], cpu_s, own->cores, wanted), own->gpus, ranks);
     if (load)
         json_object_set_new(load, "host",
                             json_string(group_host(record->job->runner->mesh->world, rank, host)));

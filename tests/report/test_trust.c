@@ -18,6 +18,11 @@
     ", \"ranks\": [{\"peak_bytes\": {\"total\": " tokens                                                     \
     "}}], \"load\": {\"cores\": 2, \"wanted\": 2, \"others\": " others ", \"steal\": " steal                 \
     ", \"contention\": " contention "}}"
+/* The same with ranks that shared a GPU. */
+#define SHARED(tokens, contention, count)                                                                    \
+    "{\"steps\": 6, \"tokens_per_s\": " tokens ", \"samples_per_s\": " tokens                                \
+    ", \"ranks\": [{\"peak_bytes\": {\"total\": " tokens                                                     \
+    "}}], \"load\": {\"gpus\": 1, \"gpu_ranks\": " count ", \"contention\": " contention "}}"
 
 /* A run whose cores were taken by others is neither the baseline nor the fastest, and its times have no
  * percentages; memory is compared all the same. */
@@ -86,7 +91,7 @@ static void names_the_taker(void **state) {
         add(&results, fixture, name);
         assert_ok(results_summary(&results, &words));
         assert_has(words, causes[i]);
-        assert_string_equal(results_takers(&results, false), takers[i]);
+        assert_string_equal(results_taken(&results, false).takers, takers[i]);
         results_done(&results);
         if (i < 2) add(&all, fixture, name);
     }
@@ -107,6 +112,28 @@ static void names_the_taker(void **state) {
     CLEANUP(mem_freep) char *html = page_of(fixture, &all);
     assert_has(html, "Gray: the hypervisor took the cores, so the throughput is unreliable.");
     results_done(&all);
+}
+
+/* Ranks that share GPUs: the losses count, the times do not. */
+static void shared_gpus_are_not_ranked(void **state) {
+    const Fixture *fixture = *state;
+    Results results = {0};
+    CLEANUP(mem_freep) char *words = NULL, *html = NULL;
+    write_run(fixture, "two", SHARED("300", "0.5", "2"), EVEN);
+    write_run(fixture, "four", SHARED("900", "0.75", "4"), EVEN);
+    add(&results, fixture, "two");
+    add(&results, fixture, "four");
+    results.title = strdup("shared");
+    assert_ok(results_summary(&results, &words));
+    assert_has(words,
+               "No run can be called the fastest: none had its GPUs to itself. All timings are unreliable: "
+               "2 to 4 ranks shared 1 GPU while they ran.");
+    assert_true(isnan(run_difference(&results, &results.runs[1], FIGURE_TOKENS)));
+    assert_true(run_difference(&results, &results.runs[1], FIGURE_PEAK) == 200);
+    html = page_of(fixture, &results);
+    assert_has(html, "<span class=\"badge failed\">shared GPUs</span>");
+    assert_has(html, "Gray: other ranks took the GPUs, so the throughput is unreliable.");
+    results_done(&results);
 }
 
 /* A run whose repeats have these rates; the last one is disturbed. */
@@ -159,7 +186,7 @@ static void spread_decides_ties(void **state) {
     assert_has(single, "3 of 12 are left out because other processes took the cores; 1 to 3 per run remain.");
     assert_has(single, "over the repeats or, for runs with only one, within the run.");
     add_repeated(&results, fixture, "e", LOADED("50", "0"), STOLEN("9", "0", "1", "0.5"), LOADED("51", "0"));
-    assert_string_equal(results_takers(&results, true), "other processes and the hypervisor");
+    assert_string_equal(results_taken(&results, true).takers, "other processes and the hypervisor");
     /* Repeats survive in results.json. */
     assert_ok(results_write(&results, fixture->dir));
     results_done(&results);
@@ -304,6 +331,7 @@ static void spread_within_run(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(contended_runs_are_not_ranked),
                                        TEST(names_the_taker),
+                                       TEST(shared_gpus_are_not_ranked),
                                        TEST(spread_decides_ties),
                                        TEST(page_of_repeats),
                                        TEST(too_few_steps),
