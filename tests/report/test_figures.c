@@ -151,7 +151,7 @@ static void curves_have_whiskers(void **state) {
     assert_ok(file_read(file, 1 << 16, &csv, NULL));
     assert_has(csv, "\"1 rank\",8,180,2.");
     assert_has(csv, "\"1 rank\",32,390,4.");
-    assert_has(csv, "\ncontention,2,90,\ncontention,16,90,\n");
+    assert_has(csv, "\n\"contention\",2,90,\n\"contention\",16,90,\n");
     assert_null(strstr(strstr(csv, "\"1 rank\",8") + 1, "\"1 rank\",8")); /* one curve */
     assert_null(strstr(csv, "\"1 rank\",16"));
     snprintf(file, sizeof file, "%s/page-figures/scaling.csv", fixture->dir);
