@@ -11,15 +11,21 @@
 #include "report/study.h"
 #include "report/text.h"
 
-/* Whether all of at least two runs have the same value, and no study reported one. */
+/* Whether all runs that have figures have this one. */
+static bool is_complete(const Results *results, size_t figure) {
+    results_foreach(results, run) {
+        if (run_shows(run) && !isfinite(run_figure(run, figure))) return false;
+    }
+    return true;
+}
+
+/* Whether all of at least two runs have the same value. */
 static bool is_equal(const Results *results, size_t figure) {
     char first[FORMAT_SIZE] = "", text[FORMAT_SIZE];
     size_t count = 0;
+    if (!is_complete(results, figure)) return false;
     results_foreach(results, run) {
-        if (results_published(results) && isfinite(run_source_figure(run, SOURCE_PUBLISHED, figure)))
-            return false;
         if (!run_shows(run)) continue;
-        if (!isfinite(run_figure(run, figure))) return false;
         run_figure_text(text, run, figure, true);
         if (count++ && strcmp(first, text)) return false;
         memcpy(first, text, sizeof first);
@@ -59,8 +65,10 @@ static bool is_neutral(const Results *results, size_t figure) {
     return any;
 }
 
+/* Whether the figure needs no column: no study reported it, and our runs do not differ in it. */
 static bool is_folded(const Results *results, size_t figure) {
-    return is_equal(results, figure) || is_neutral(results, figure);
+    return !figure_is_published(results, figure) &&
+           (is_equal(results, figure) || is_neutral(results, figure));
 }
 
 /* Tokens per sample, if they are the same in all runs: samples/s then says nothing that tokens/s does not.
@@ -82,10 +90,10 @@ static void add(Columns *columns, const Results *results, size_t figure) {
     if (figure == FIGURE_BETWEEN && !has_nodes(results)) return;
     if (figure == FIGURE_GOODPUT && is_folded(results, FIGURE_EFFICIENCY)) return; /* samples/s again */
     if (figure == FIGURE_SAMPLES && isfinite(columns->tokens_per_sample)) return;
-    if (is_folded(results, figure))
-        columns->equal[columns->equal_count++] = figure;
-    else
+    if (!is_folded(results, figure))
         columns->shown[columns->count++] = figure;
+    else if (is_complete(results, figure))
+        columns->equal[columns->equal_count++] = figure;
 }
 
 Columns results_columns(const Results *results) {

@@ -266,6 +266,8 @@ bool run_has_source(const Run *run, FigureSource source) {
 }
 
 double run_from_published(const Run *run, FigureSource source, size_t figure) {
+    /* studies define efficiency in ways of their own */
+    if (figure == FIGURE_EFFICIENCY || figure == FIGURE_GOODPUT) return NAN;
     double published = run_source_figure(run, SOURCE_PUBLISHED, figure),
            own = run_source_figure(run, source, figure);
     if (source == SOURCE_PUBLISHED || !isfinite(published) || !isfinite(own) || published == 0) return NAN;

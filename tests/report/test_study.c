@@ -218,8 +218,39 @@ static void columns_of_runs(void **state) {
     results_done(&results);
 }
 
+/* "The same in all runs" is said of figures that all of them have. Without a noise scale, the efficiency is
+ * known of the runs with the baseline's batch alone. */
+static void unknown_is_not_the_same(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(mem_freep) char *note = NULL;
+    Results results = {0};
+    write_run(fixture, "one", SUMMARY("500", "1200", "false"), NULL);
+    write_run(fixture, "two", SUMMARY("600", "1100", "false"), NULL);
+    add(&results, fixture, "one");
+    add(&results, fixture, "two");
+    Columns columns = results_columns(&results);
+    assert_ok(columns_note(&results, &columns, &note));
+    assert_non_null(strstr(note, "efficiency 1.0000"));
+    json_object_set_new(results.runs[1].summary.layout, "batch", json_integer(8));
+    assert_true(isfinite(run_figure(&results.runs[0], FIGURE_EFFICIENCY)));
+    assert_true(isnan(run_figure(&results.runs[1], FIGURE_EFFICIENCY)));
+    columns = results_columns(&results);
+    free(note);
+    assert_ok(columns_note(&results, &columns, &note));
+    assert_non_null(strstr(note, "The same in all runs: "));
+    assert_null(strstr(note, "efficiency"));
+    for (size_t i = 0; i < columns.count; i++) assert_true(columns.shown[i] != FIGURE_EFFICIENCY);
+    results.runs->published = json_of("{\"statistical_efficiency\": 0.5}");
+    columns = results_columns(&results);
+    bool shown = false;
+    for (size_t i = 0; i < columns.count; i++) shown |= columns.shown[i] == FIGURE_EFFICIENCY;
+    assert_true(shown);
+    results_done(&results);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(shows_published), TEST(judges_claims),
-                                       TEST(noise_decides_no_claim), TEST(columns_of_runs)};
+                                       TEST(noise_decides_no_claim), TEST(columns_of_runs),
+                                       TEST(unknown_is_not_the_same)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
