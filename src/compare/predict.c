@@ -236,6 +236,7 @@ static Status summary_of(const json_t *plan, const Cluster *cluster, const PlanS
     summary.tokens_per_s = json_number_at(plan, "tokens_per_s");
     summary.mfu = json_number_at(plan, "mfu");
     summary.bubble = bubble_of(plan);
+    summary.utilization = json_number_at(plan, "utilization");
     summary.params_total = json_number_at(plan, "params_total");
     summary.params_stored = json_number_at(plan, "params_stored");
     summary.params_per_rank = json_number_at(plan, "params_per_rank");

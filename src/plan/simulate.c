@@ -40,7 +40,7 @@ typedef struct StageSim {
     double device, host; /* times at which device and host become free */
     double now;          /* time up to which operations have been simulated */
     Queue queue[CHANNEL_COUNT];
-    double phase_s[TIME_COUNT];
+    double phase_s[TIME_COUNT], busy_s;
     Schedule schedule;
     int at;           /* the next action of the schedule */
     Trace *trace;     /* NULL: not traced */
@@ -181,6 +181,7 @@ static Status run_op(StageSim *sim, const SimOp *op) {
     case SIM_RUN: {
         double end = fmax(sim->device + op->device_s, sim->host + op->idle_s);
         sim->host += op->host_s;
+        sim->busy_s += op->device_s;
         wait_until(sim, end, op->phase);
         return OK;
     }
@@ -357,6 +358,7 @@ static Status run_step(Pipeline *pipeline) {
         pipeline->sim[s].at = 0;
         StageSim *sim = &pipeline->sim[s];
         memset(sim->phase_s, 0, sizeof sim->phase_s);
+        sim->busy_s = 0;
         double start = sim->device;
         TRY(run_ops(sim, sim->begin));
         TRY(record_span(sim, SPAN_OPTIMIZER, (Action){0}, start, 0));
@@ -409,6 +411,7 @@ static Status run_steps(Pipeline *pipeline, const SimRecord *record, Simulated *
             rest -= pipeline->sim[s].phase_s[phase];
         }
         result.phase_s[TIME_BUBBLE] += rest / pipeline->count;
+        result.busy_s += pipeline->sim[s].busy_s / pipeline->count;
     }
     *ret_result = result;
     return OK;

@@ -12,6 +12,7 @@
 typedef struct Simulated {
     double step_s;
     double phase_s[TIME_COUNT]; /* averaged over the stages; they add up to step_s */
+    double busy_s;              /* time in which a device executes kernels, likewise averaged */
 } Simulated;
 
 /* What a stage does, in seconds since the start of the step. Between spans it waits for other stages. What

@@ -92,7 +92,7 @@ static double exposed(const OuterSpec *outer, double seconds, double step_s) {
 
 /* Adds, per step, what the synchronization of workers takes: the part of the exchanges that does not overlap
  * steps, and the outer steps, which read and write about 12 fp32 values per parameter, in int8 22. */
-static void add_sync(const Plan *plan, const Costs *costs, StepEstimate *time) {
+static void add_sync(const Plan *plan, const Costs *costs, StepEstimate *time, double *busy_s) {
     const OuterSpec *outer = &plan->runner.outer;
     double waiting = 0, update = 0;
     for (int s = 0; outer->every && s < plan->stages; s++) {
@@ -112,6 +112,7 @@ static void add_sync(const Plan *plan, const Costs *costs, StepEstimate *time) {
     time->phase_s[TIME_COMMUNICATION] += waiting;
     time->phase_s[TIME_OPTIMIZER] += update;
     time->step_s += waiting + update;
+    *busy_s += update;
 }
 
 /* The simulation runs one kernel after the other. For small micro-batches on one GPU, part of the update is
@@ -134,7 +135,8 @@ Status plan_time(const Plan *plan, const Cluster *cluster, StepEstimate *ret_tim
     total_work(plan, &costs, &time);
     time.step_s = simulated.step_s;
     for (TimePhase phase = 0; phase < TIME_COUNT; phase++) time.phase_s[phase] = simulated.phase_s[phase];
-    add_sync(plan, &costs, &time);
+    add_sync(plan, &costs, &time, &simulated.busy_s);
+    time.utilization = simulated.busy_s / time.step_s; /* hiding a part of the update leaves it as is */
     hide_overlap(plan, cluster, &time);
     double ranks = (double)mesh_ranks(plan->mesh, AXES_ALL);
     time.samples_per_s = (double)plan->batch / time.step_s;
@@ -214,10 +216,10 @@ Status time_json(const StepEstimate *time, json_t *json) {
     for (TimePhase phase = 0; phase < TIME_COUNT; phase++)
         json_object_set_new(phases, time_phase(phase), json_real(1e3 * time->phase_s[phase]));
     CLEANUP(json_decrefp)
-    json_t *more =
-        json_pack("{s:f, s:O, s:f, s:f, s:f, s:f, s:f}", "step_ms", 1e3 * time->step_s, "phases_ms", phases,
-                  "samples_per_s", time->samples_per_s, "tokens_per_s", time->tokens_per_s, "model_flops",
-                  time->model_flops, "mfu", time->mfu, "bubble", time->bubble);
+    json_t *more = json_pack("{s:f, s:O, s:f, s:f, s:f, s:f, s:f, s:f}", "step_ms", 1e3 * time->step_s,
+                             "phases_ms", phases, "samples_per_s", time->samples_per_s, "tokens_per_s",
+                             time->tokens_per_s, "model_flops", time->model_flops, "mfu", time->mfu, "bubble",
+                             time->bubble, "utilization", time->utilization);
     if (!more || json_object_update(json, more) != 0) return FAILED("out of memory while writing the plan");
     return OK;
 }

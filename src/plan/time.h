@@ -17,6 +17,7 @@ typedef struct StepEstimate {
     double model_flops;      /* per step on all ranks: forward and backward GEMMs, without recompute */
     double mfu;              /* model FLOPs utilization, relative to the peak rate of the run's precision */
     double bubble;           /* fraction of the step time */
+    double utilization;      /* fraction of the step time in which devices execute kernels */
     double sent[COMM_KINDS]; /* bytes per step, of the rank that sends most */
 } StepEstimate;
 
@@ -35,8 +36,8 @@ typedef struct PlanTimeline {
 
 MUST_USE Status plan_timeline(const Plan *plan, const Cluster *cluster, PlanTimeline *ret_timeline);
 void plan_timeline_done(PlanTimeline *timeline);
-/* Adds "step_ms", "phases_ms", "samples_per_s", "tokens_per_s", "model_flops", "mfu" and "bubble" to a plan.
- */
+/* Adds "step_ms", "phases_ms", "samples_per_s", "tokens_per_s", "model_flops", "mfu", "bubble" and
+ * "utilization" to a plan. */
 MUST_USE Status time_json(const StepEstimate *time, json_t *json);
 
 #endif

@@ -55,10 +55,26 @@ static void bubble_of_1f1b(void **state) {
         PlanSpec spec = small(16, micros);
         spec.config.run.schedule = SCHEDULE_1F1B;
         spec.mesh = (MeshSpec){.dp = 1, .tp = 1, .pp = 4};
-        double bubble = time_of("stages", &cluster, spec, NULL).bubble, formula = 3.0 / (micros + 3.0);
-        if (fabs(bubble - formula) > 0.03)
-            fail_msg("%d micro-batches: bubble %g; expected %g", micros, bubble, formula);
+        StepEstimate time = time_of("stages", &cluster, spec, NULL);
+        double formula = 3.0 / (micros + 3.0);
+        if (fabs(time.bubble - formula) > 0.03)
+            fail_msg("%d micro-batches: bubble %g; expected %g", micros, time.bubble, formula);
+        assert_float_equal(time.utilization, 1 - time.bubble, 1e-6);
     }
+}
+
+/* A device that waits for the host's launches is not busy: its kernels take the same time in a longer step.
+ */
+static void launches_leave_the_device_idle(void **state) {
+    Cluster cluster = ideal();
+    PlanSpec spec = small(4, 8);
+    spec.mesh.dp = 2; /* a single rank overlaps forward and update */
+    StepEstimate fast = time_of("compute-bound", &cluster, spec, NULL);
+    cluster.launch_s = 1e-3;
+    StepEstimate slow = time_of("launch-bound", &cluster, spec, NULL);
+    assert_float_equal(fast.utilization, 1, 1e-6);
+    assert_true(slow.step_s > 2 * fast.step_s);
+    assert_float_equal(slow.utilization * slow.step_s / fast.step_s, 1, 1e-6);
 }
 
 /* An all-to-all of a dry run takes as long as its bytes on the slower link: those to ranks of the node, or
@@ -273,10 +289,15 @@ static void long_plans_show_progress(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ideal_links_cost_nothing), cmocka_unit_test(bubble_of_1f1b),
-        cmocka_unit_test(all_to_all_on_links),      cmocka_unit_test(slow_links_cost_time),
-        cmocka_unit_test(nodes_share_a_link),       cmocka_unit_test(keeping_parameters_is_not_slower),
-        cmocka_unit_test(plans_16384_ranks),        cmocka_unit_test(long_plans_show_progress),
+        cmocka_unit_test(ideal_links_cost_nothing),
+        cmocka_unit_test(bubble_of_1f1b),
+        cmocka_unit_test(launches_leave_the_device_idle),
+        cmocka_unit_test(all_to_all_on_links),
+        cmocka_unit_test(slow_links_cost_time),
+        cmocka_unit_test(nodes_share_a_link),
+        cmocka_unit_test(keeping_parameters_is_not_slower),
+        cmocka_unit_test(plans_16384_ranks),
+        cmocka_unit_test(long_plans_show_progress),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
