@@ -14,7 +14,8 @@
 #include "data/http.h"
 
 typedef struct FetchArgs {
-    const char *out, *from;
+    const char *out, **from;
+    int from_count;
     bool list, quiet;
     double timeout;
     int64_t retries;
@@ -24,9 +25,10 @@ typedef struct FetchArgs {
 static const Option table[] = {
     {OPT_TEXT("out", FetchArgs, out, "DIR"), .shown = "$WEFT_DATA, else data in the cache directory",
      .help = "Directory in which each set gets a subdirectory."},
-    {OPT_TEXT("from", FetchArgs, from, "DIR"), .shown = "each file's official URL",
+    {OPT_LIST("from", FetchArgs, from, "DIR"), .one_each = true, .shown = "each set's official URL, then its mirrors",
      .help = "Mirror to read from: a directory or an http(s) URL with one subdirectory per set, laid out as "
-             "in --out. The files of a single set may also be at the top level."},
+             "in --out. The files of a single set may also be at the top level. Repeat for several mirrors, "
+             "tried in this order."},
     {OPT_FLAG("list", FetchArgs, list), .help = "List all sets with sizes, licenses, URLs and checksums."},
     {OPT_FLOAT("timeout", FetchArgs, timeout), .fallback = "60", ABOVE_ZERO,
      .help = "Give up on a connection after this many seconds without data."},
@@ -57,6 +59,21 @@ static json_t *set_size(const FetchSet *set) {
     return json_integer(sum);
 }
 
+/* Base URLs of mirrors, and URLs of single files. */
+static json_t *mirror_rows(const FetchSet *set) {
+    size_t count;
+    const FetchMirror *mirrors = fetch_mirrors(&count);
+    json_t *rows = json_array();
+    for (size_t i = 0; rows && i < count; i++) {
+        const char *rest = fetch_mirrored(&mirrors[i], set->home);
+        if (rest) json_array_append_new(rows, json_sprintf("%s%s", mirrors[i].at, rest));
+        for (size_t f = 0; f < set->file_count; f++)
+            if (set->files[f].sha256 && !strcmp(mirrors[i].of, set->files[f].sha256))
+                json_array_append_new(rows, json_string(mirrors[i].at));
+    }
+    return rows;
+}
+
 static Status list(json_t **ret_result) {
     size_t count;
     const FetchSet *sets = fetch_sets(&count);
@@ -65,9 +82,10 @@ static Status list(json_t **ret_result) {
         json_t *files = json_array();
         for (size_t f = 0; files && f < sets[i].file_count; f++)
             json_array_append_new(files, file_row(&sets[i].files[f]));
-        json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:o, s:I, s:o}", "name", sets[i].name, "title",
-                                sets[i].title, "licence", sets[i].licence, "home", sets[i].home, "size",
-                                set_size(&sets[i]), "about", (json_int_t)sets[i].about, "files", files);
+        json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:o}", "name", sets[i].name, "title",
+                                sets[i].title, "licence", sets[i].licence, "home", sets[i].home, "mirrors",
+                                mirror_rows(&sets[i]), "size", set_size(&sets[i]), "about",
+                                (json_int_t)sets[i].about, "files", files);
         if (!row || json_array_append_new(rows, row) != 0)
             return FAILED("out of memory while listing the sets");
     }
@@ -94,8 +112,8 @@ static bool all_published(const json_t *files) {
 }
 
 static void show_list(const json_t *sets, FILE *out) {
-    size_t i;
-    json_t *set;
+    size_t i, k;
+    json_t *set, *mirror;
     bool unproven = false;
     json_array_foreach(sets, i, set) {
         const json_t *files = json_object_get(set, "files");
@@ -105,6 +123,8 @@ static void show_list(const json_t *sets, FILE *out) {
         fprintf(out, "%-28s %9s%s  %s\n%43s%s; %s\n", json_string_at(set, "name"),
                 size_text(set, size, sizeof size), published ? " " : "*", json_string_at(set, "title"), "",
                 json_string_at(set, "licence"), json_string_at(set, "home"));
+        json_array_foreach(json_object_get(set, "mirrors"), k, mirror)
+            fprintf(out, "%43smirror: %s\n", "", json_string_value(mirror));
     }
     if (unproven)
         fprintf(out,
@@ -177,10 +197,10 @@ static Status set_result(const FetchSet *set, const Fetched *fetched, json_t **r
     TRY(next_command(set, fetched->dir, &next));
     for (size_t i = 0; i < fetched->count; i++) {
         const FetchedFile *file = &fetched->files[i];
-        json_t *row =
-            json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:b}", "name", file->name, "path", file->path, "size",
-                      (json_int_t)file->size, "received", (json_int_t)file->received, "sha256", file->sha256,
-                      "checked", fetch_proof_names[file->proof], "was_there", file->was_there);
+        json_t *row = json_pack("{s:s, s:s, s:s?, s:I, s:I, s:s, s:s, s:b}", "name", file->name, "path",
+                                file->path, "from", file->from, "size", (json_int_t)file->size, "received",
+                                (json_int_t)file->received, "sha256", file->sha256, "checked",
+                                fetch_proof_names[file->proof], "was_there", file->was_there);
         if (!row || json_array_append_new(files, row) != 0) return FAILED("out of memory");
     }
     json_t *row = json_pack("{s:s, s:s, s:O, s:s?}", "name", set->name, "dir", fetched->dir, "files", files,
@@ -198,24 +218,29 @@ static Status fetch_one(const FetchSet *set, const FetchSpec *spec, json_t *rows
     return json_array_append_new(rows, row) == 0 ? OK : FAILED("out of memory");
 }
 
+static Status check_mirror(const char *from) {
+    if (strstr(from, "://") && !http_is_url(from))
+        return USAGE("--from %s: expected a directory or a URL that starts with http:// or https://", from);
+    return http_is_url(from) || path_is_dir(from) ? OK : FAILED("--from %s: not a directory", from);
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const FetchArgs *args = arguments;
     if (args->list && call->operand_count)
         return USAGE("--list shows all sets; remove '%s'", call->operands[0]);
     if (args->list) return list(ret_result);
     if (!call->operand_count) return USAGE("missing set name; 'weft fetch --list' lists all sets");
-    if (args->from && strstr(args->from, "://") && !http_is_url(args->from))
-        return USAGE("--from %s: expected a directory or a URL that starts with http:// or https://",
-                     args->from);
-    if (args->from && !http_is_url(args->from) && !path_is_dir(args->from))
-        return FAILED("--from %s: not a directory", args->from);
+    for (int i = 0; i < args->from_count; i++) TRY(check_mirror(args->from[i]));
     CLEANUP(mem_freep) char *root = NULL;
     CLEANUP(json_decrefp) json_t *rows = json_array();
     TRY(args->out ? str_dup(args->out, &root) : fetch_root(&root));
     const FetchSet *set;
+    size_t mirror_count;
     for (size_t i = 0; i < call->operand_count; i++) TRY(fetch_find(call->operands[i], &set));
     FetchSpec spec = {.root = root,
                       .from = args->from,
+                      .from_count = args->from_count,
+                      .mirrors = fetch_mirrors(&mirror_count),
                       .from_flat = call->operand_count == 1,
                       .timeout_s = args->timeout,
                       .retries = (int)args->retries,
@@ -223,6 +248,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
                       .log = stderr,
                       .quiet = args->quiet,
                       .stop = stop_catch(0)};
+    spec.mirror_count = mirror_count;
     double start = clock_wall();
     for (size_t i = 0; i < call->operand_count; i++) {
         TRY(fetch_find(call->operands[i], &set));
@@ -237,10 +263,20 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 /* A remark on how the checksum was verified; empty for a published one. */
 static const char *remark(const json_t *file) {
     const char *checked = json_string_at(file, "checked");
-    if (checked && !strcmp(checked, "first")) return ", SHA-256 recorded (not published)";
+    if (checked && !strcmp(checked, "first"))
+        return ", not verified: no SHA-256 is published, the file's is recorded";
     if (checked && !strcmp(checked, "stated")) return ", SHA-256 verified against the server";
     if (checked && !strcmp(checked, "recorded")) return ", SHA-256 verified against the first fetch";
     return "";
+}
+
+/* Where a file came from, if it is neither official nor what the user named. */
+static void show_source(const FetchArgs *args, const char *set_name, const char *from, FILE *out) {
+    const FetchSet *set;
+    Status status = fetch_find(set_name, &set);
+    bool official = status || !from || args->from_count || !strncmp(from, set->home, strlen(set->home));
+    if (!official) fprintf(out, ", from %s", from);
+    status_free(status);
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
@@ -255,10 +291,14 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     }
     json_array_foreach(sets, i, set) {
         fprintf(out, "%s is in %s\n", json_string_at(set, "name"), json_string_at(set, "dir"));
-        json_array_foreach(json_object_get(set, "files"), f, file) fprintf(
-            out, "  %-24s %9s%s%s\n", json_string_at(file, "name"),
-            format_bytes(bytes, (double)json_int_at(file, "size")),
-            json_is_true(json_object_get(file, "was_there")) ? ", already present" : "", remark(file));
+        json_array_foreach(json_object_get(set, "files"), f, file) {
+            fprintf(out, "  %-24s %9s%s%s", json_string_at(file, "name"),
+                    format_bytes(bytes, (double)json_int_at(file, "size")),
+                    json_is_true(json_object_get(file, "was_there")) ? ", already present" : "",
+                    remark(file));
+            show_source(args, json_string_at(set, "name"), json_string_at(file, "from"), out);
+            fputc('\n', out);
+        }
         const char *next = json_string_at(set, "next");
         if (next) fprintf(out, "next: %s\n", next);
     }
@@ -269,7 +309,9 @@ const Command command_fetch = {
     .name = "fetch",
     .summary = "download datasets, tokenizers and weights",
     .description =
-        "Downloads datasets, tokenizers and released weights from their official URLs; --list shows them. "
+        "Downloads datasets, tokenizers and released weights from their official URLs, or from mirrors of "
+        "these "
+        "if a host fails or sends a damaged file; --list shows them. "
         "An interrupted download resumes. A file gets its final name only when it is complete and its "
         "SHA-256 is correct. If no checksum is published, the first fetch records it in fetched.json next "
         "to the file, and later fetches verify it. Zip archives are unpacked. Existing files are verified, "

@@ -27,8 +27,8 @@ static const Option study_table[] = {
     {OPT_TEXT("out", StudyArgs, out, "DIR"), .shown = "runs/ plus the study's name",
      .help = "Directory for the page and the parts. An unfinished study in it is continued."},
     {OPT_FLAG("yes", StudyArgs, yes), .help = "Fetch what is missing without asking."},
-    {OPT_TEXT("from", StudyArgs, from, "DIR"), .shown = "each file's official URL",
-     .help = "Mirror to fetch from, as in 'weft fetch'."},
+    {OPT_LIST("from", StudyArgs, from, "DIR"), .one_each = true, .shown = "each set's official URL, then its mirrors",
+     .help = "Mirror to fetch from, as in 'weft fetch'. Repeat for several."},
     {OPT_CHOICE("device", StudyArgs, device, "NAME", device_choices), .shown = "cuda if there is a GPU, else cpu",
      .help = "Device of all parts that can use one: cpu, or cuda for NVIDIA GPUs."},
     {OPT_FLAG("simulate", StudyArgs, simulate),
@@ -290,8 +290,12 @@ static Status ask(const Study *study) {
 
 static Status fetch(const Study *study) {
     CLEANUP(texts_done) TextList line = {0};
-    const char *words[] = {"fetch", study->args.from ? "--from" : NULL, study->args.from};
-    for (size_t i = 0; i < COUNT_OF(words); i++) TRY(texts_keep(&line, &words[i]));
+    const char *word = "fetch", *option = "--from";
+    TRY(texts_keep(&line, &word));
+    for (int i = 0; i < study->args.from_count; i++) {
+        TRY(texts_keep(&line, &option));
+        TRY(texts_keep(&line, &study->args.from[i]));
+    }
     for (size_t i = 0; i < study->sets.count; i++) {
         const char *set = study->sets.texts[i];
         TRY(texts_keep(&line, &set));

@@ -6,7 +6,8 @@
 #include "compare/studyfile.h"
 
 typedef struct StudyArgs {
-    const char *out, *device, *cluster, *from;
+    const char *out, *device, *cluster, **from;
+    int from_count;
     bool simulate, share_gpus, yes, retry, quiet;
 } StudyArgs;
 

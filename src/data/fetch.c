@@ -1,7 +1,7 @@
 /* Fetches a set file by file, holding a lock on its directory. Existing files are verified; missing ones come
- * from the official source, a mirror or a directory; archives are unpacked. fetched.json is updated after
- * each file. An existing file with the wrong checksum is never replaced, because the user may have changed
- * it. */
+ * from the official source, its mirrors or those that the user names; archives are unpacked. fetched.json is
+ * updated after each file. An existing file with the wrong checksum is never replaced, because the user may
+ * have changed it. */
 #include "data/fetch.h"
 
 #include <errno.h>
@@ -51,6 +51,7 @@ void fetched_done(Fetched *fetched) {
     for (size_t i = 0; i < fetched->count; i++) {
         free(fetched->files[i].name);
         free(fetched->files[i].path);
+        free(fetched->files[i].from);
     }
     free(fetched->files);
     free(fetched->dir);
@@ -128,19 +129,65 @@ static Status verify(const Job *job, const char *published, FetchedFile *file) {
                   file->path, file->sha256, expected);
 }
 
-/* URL or path of a file; on a mirror, in the set's subdirectory unless `flat`. */
-static Status source_of(const Job *job, const char *name, bool flat, char **ret_from) {
-    const char *from = job->spec->from;
-    if (!from) return str_format(ret_from, "%s%s", job->set->home, name);
-    CLEANUP(mem_freep) char *folder = NULL;
-    TRY(flat ? str_dup(from, &folder) : path_join(&folder, from, job->set->name));
-    return path_join(ret_from, folder, name);
+/* ---- sources ---- */
+
+/* A URL or path at which a file may be. */
+typedef struct Source {
+    char *from;
+    bool inside; /* only another place on the previous source */
+    Status failure;
+    PartFailure why; /* of the failure */
+} Source;
+
+typedef struct Sources {
+    Source *items;
+    size_t count, capacity;
+} Sources;
+
+static void sources_done(Sources *sources) {
+    for (size_t i = 0; i < sources->count; i++) {
+        free(sources->items[i].from);
+        status_free(sources->items[i].failure);
+    }
+    free(sources->items);
 }
 
-static Status fetch_from(Job *job, const FetchFile *known, bool flat, FetchedFile *file, bool *ret_absent) {
+/* Adds BASE/FOLDER/NAME; parts may be empty or end with a slash. */
+static Status add_source(Sources *sources, const char *base, const char *folder, const char *name) {
     CLEANUP(mem_freep) char *from = NULL;
+    TRY(mem_grow(&sources->items, &sources->capacity, sources->count + 1, sizeof *sources->items));
+    TRY(*folder ? path_join(&from, base, folder) : str_dup(base, &from));
+    Source *source = &sources->items[sources->count];
+    *source = (Source){0};
+    TRY(*name ? path_join(&source->from, from, name) : str_dup(from, &source->from));
+    sources->count++;
+    return OK;
+}
+
+/* The places where a file may be, in the order in which they are tried. */
+static Status list_sources(const Job *job, const FetchFile *file, Sources *sources) {
+    const FetchSpec *spec = job->spec;
+    for (int i = 0; i < spec->from_count; i++) {
+        TRY(add_source(sources, spec->from[i], job->set->name, file->name));
+        if (!spec->from_flat) continue;
+        TRY(add_source(sources, spec->from[i], "", file->name));
+        sources->items[sources->count - 1].inside = true;
+    }
+    if (spec->from_count) return OK;
+    TRY(add_source(sources, job->set->home, "", file->name));
+    for (size_t i = 0; i < spec->mirror_count; i++) {
+        const FetchMirror *mirror = &spec->mirrors[i];
+        const char *rest = fetch_mirrored(mirror, job->set->home);
+        if (rest) TRY(add_source(sources, mirror->at, rest, file->name));
+        if (file->sha256 && !strcmp(mirror->of, file->sha256)) TRY(add_source(sources, mirror->at, "", ""));
+    }
+    return OK;
+}
+
+static Status fetch_from(Job *job, const FetchFile *known, const char *from, int retries, FetchedFile *file,
+                         PartFailure *ret_why) {
     const char *recorded;
-    TRY(source_of(job, known->name, flat, &from));
+    *ret_why = PART_HERE;
     TRY(record_sum(job, known->name, &recorded));
     bool is_url = http_is_url(from);
     if (is_url && !job->http) TRY(http_new(&job->http));
@@ -151,23 +198,85 @@ static Status fetch_from(Job *job, const FetchFile *known, bool flat, FetchedFil
                      .http = is_url ? job->http : NULL,
                      .expected = known->sha256 ? known->sha256 : recorded,
                      .recorded = !known->sha256,
-                     .limit = job->set->about ? 2 * job->set->about : PART_LIMIT};
-    TRY(part_fetch(&part, file, ret_absent));
+                     .limit = job->set->about ? 2 * job->set->about : PART_LIMIT,
+                     .retries = retries};
+    TRY(part_fetch(&part, file, ret_why));
+    TRY(str_dup(from, &file->from));
     return record_add(job, file, from);
 }
 
-static Status fetch_file(Job *job, const FetchFile *known, FetchedFile *file) {
-    bool absent = false;
-    Status status = fetch_from(job, known, false, file, &absent);
-    if (!status || !absent || !job->spec->from || !job->spec->from_flat) return status;
-    /* If both attempts fail, report the regular location. */
-    Status second = fetch_from(job, known, true, file, &absent);
-    if (second && absent) {
-        status_free(second);
-        return status;
+/* Whether a failure says something that the next one does not. A file that is neither in the set's
+ * subdirectory of a mirror nor at its top level is reported with its regular location. */
+static bool is_telling(const Sources *sources, size_t i) {
+    const Source *source = &sources->items[i], *next = i + 1 < sources->count ? source + 1 : NULL;
+    if (source->inside) return source->why != PART_ABSENT && source->failure;
+    return !next || !next->inside || !next->failure || next->why == PART_ABSENT;
+}
+
+/* One failure that says what every source answered. */
+static Status all_failed(const FetchFile *known, Sources *sources) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0, said = 0, last = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory while fetching %s", known->name);
+    for (size_t i = 0; i < sources->count; i++) {
+        if (!is_telling(sources, i)) continue;
+        last = i;
+        fprintf(out, "%s%s", said++ ? "; " : "", status_message(sources->items[i].failure));
     }
-    status_free(status);
-    return second;
+    if (fclose(out) != 0) return FAILED("out of memory while fetching %s", known->name);
+    if (said > 1) return FAILED("%s: all %zu sources failed: %s", known->name, said, text);
+    Status only = sources->items[last].failure;
+    sources->items[last].failure = NULL;
+    return only;
+}
+
+/* Whether a source is worth an attempt: it is the first, or it may have recovered. */
+static bool is_open(const Sources *sources, size_t i) {
+    const Source *source = &sources->items[i];
+    if (source->inside && source[-1].why != PART_ABSENT) return false;
+    return !source->failure || source->why == PART_TEMPORARY;
+}
+
+/* Tries the sources in turn, with so many retries each. *ret_again: some may recover. */
+static Status try_sources(Job *job, const FetchFile *known, Sources *sources, int retries, FetchedFile *file,
+                          bool *ret_again) {
+    const FetchSpec *spec = job->spec;
+    const Source *failed = NULL;
+    *ret_again = false;
+    for (size_t i = 0; i < sources->count; i++) {
+        Source *source = &sources->items[i];
+        if (!is_open(sources, i)) continue;
+        if (failed && !source->inside && !spec->quiet)
+            fprintf(spec->log, "%s; trying %s\n", status_message(failed->failure), source->from);
+        status_free(source->failure);
+        source->failure = fetch_from(job, known, source->from, retries, file, &source->why);
+        if (!source->failure) return OK;
+        if (source->why == PART_HERE) {
+            Status failure = source->failure;
+            source->failure = NULL;
+            return failure;
+        }
+        *ret_again |= source->why == PART_TEMPORARY;
+        if (!source->inside || source->why != PART_ABSENT) failed = source;
+    }
+    return all_failed(known, sources);
+}
+
+/* As long as there are others, a source gets one more attempt after a temporary failure. If all have failed,
+ * those that may recover get as many as the user allows. */
+static Status fetch_file(Job *job, const FetchFile *known, FetchedFile *file) {
+    CLEANUP(sources_done) Sources sources = {0};
+    int all = job->spec->retries;
+    bool again;
+    TRY(list_sources(job, known, &sources));
+    bool alone = sources.count == 1 || (sources.count == 2 && sources.items[1].inside);
+    Status status = try_sources(job, known, &sources, alone || all < 1 ? all : 1, file, &again);
+    if (status && again && !alone && all > 1) {
+        status_free(status);
+        status = try_sources(job, known, &sources, all, file, &again);
+    }
+    return status ? part_resumable(file->path, status) : OK;
 }
 
 /* ---- archives ---- */

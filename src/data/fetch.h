@@ -5,7 +5,7 @@
  * download can resume. The file gets its final name once it is complete and its checksum matches.
  * fetched.json in the same directory records the size, SHA-256 and origin of every file; files without a
  * published checksum are later verified against that record. Archives are kept next to the files unpacked
- * from them.
+ * from them. A host that fails, or sends a damaged file, gives way to the next one that has the file.
  */
 #ifndef WEFT_DATA_FETCH_H
 #define WEFT_DATA_FETCH_H
@@ -31,7 +31,16 @@ typedef struct FetchSet {
     int64_t about; /* approximate total in bytes, for sets whose sizes are not all known */
 } FetchSet;
 
+/* Another host that has files of sets. */
+typedef struct FetchMirror {
+    const char *of; /* beginning of base URLs, or SHA-256 of one file */
+    const char *at; /* what replaces that beginning, or URL of that file */
+} FetchMirror;
+
 const FetchSet *fetch_sets(size_t *ret_count);
+const FetchMirror *fetch_mirrors(size_t *ret_count);
+/* The part of a base URL that a mirror keeps; NULL: it does not mirror this URL. */
+const char *fetch_mirrored(const FetchMirror *mirror, const char *home);
 /* Whether this is the set's name, or that of its model on the Hugging Face hub, with or without the owner. */
 bool fetch_is_named(const FetchSet *set, const char *name);
 /* Looks a set up by such a name; an unknown name is a usage error that suggests the closest match. */
@@ -42,8 +51,12 @@ MUST_USE Status fetch_root(char **ret_root);
 
 typedef struct FetchSpec {
     const char *root;
-    const char *from; /* mirror URL or directory with a subdirectory per set; NULL: the official source */
-    bool from_flat;   /* files may also be directly in `from` */
+    const char *const
+        *from; /* mirrors instead of the sets' URLs: URL or directory with a subdirectory per set */
+    int from_count;
+    const FetchMirror *mirrors; /* tried after the sets' URLs */
+    size_t mirror_count;
+    bool from_flat;   /* files may also be directly in a mirror */
     double timeout_s; /* a server that sends nothing for this long has failed */
     int retries;      /* attempts after a temporary failure */
     double backoff_s; /* delay before the first retry; doubles with each one */
@@ -64,8 +77,8 @@ typedef enum {
 extern const char *const fetch_proof_names[];
 
 typedef struct FetchedFile {
-    char *name, *path;
-    int64_t size, received; /* received: bytes downloaded by this call */
+    char *name, *path, *from; /* from: URL or path of its source; NULL if it was there */
+    int64_t size, received;   /* received: bytes downloaded by this call */
     char sha256[65];
     FetchProof proof;
     bool was_there;

@@ -5,7 +5,7 @@
  * the tag still matches. If the file has changed, or if the server does not support ranges, the server sends
  * the whole file and the part is discarded first. Two versions are therefore never mixed. Should it happen
  * anyway, the checksum catches it and the file is downloaded once more from the start. SHA-256 is computed as
- * bytes arrive.
+ * bytes arrive. With a known checksum, another host may send the rest.
  *
  * Temporary failures are retried with exponential backoff. An attempt that made good progress resets the
  * failure count.
@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -41,6 +42,7 @@ typedef struct Part {
     int64_t received; /* bytes received in this call */
     bool changed;     /* the server's file is not the one that the part belongs to */
     bool resumed;     /* the part was started by an earlier call or attempt */
+    PartFailure why;  /* what a failure is due to */
     Progress *progress;
     double start;
     int64_t start_size;
@@ -55,6 +57,12 @@ static void part_done(Part *part) {
 
 static bool is_stopped(const FetchSpec *spec) {
     return spec->stop && *spec->stop;
+}
+
+/* Passes a status on; if it is a failure, no other source would help. */
+static Status here(Part *part, Status status) {
+    if (status) part->why = PART_HERE;
+    return status;
 }
 
 static Status write_failed(const char *path, int error) {
@@ -100,18 +108,21 @@ static Status part_rehash(Part *part, int64_t size) {
     return OK;
 }
 
-/* Reads NAME.part.json; false if it is unusable or belongs to another URL. */
+/* Reads NAME.part.json; false if it is unusable or belongs to another file. */
 static bool read_state(Part *part) {
     json_t *json = NULL;
-    const char *from = NULL, *tag = NULL;
+    const char *from = NULL, *tag = NULL, *sha256 = NULL, *expected = part->spec->expected;
     int64_t total = -1;
     Status status = json_read_file(part->state, &json);
     if (!status) status = json_get_string(json, part->state, "from", &from);
     if (!status) status = json_get_string(json, part->state, "tag", &tag);
+    if (!status) status = json_get_string(json, part->state, "sha256", &sha256);
     if (!status) status = json_get_int(json, part->state, "size", -1, PART_LIMIT, &total);
-    bool ours = !status && from && !strcmp(from, part->spec->from) && strlen(tag ? tag : "") < HTTP_TAG_SIZE;
+    bool same_url = !status && from && !strcmp(from, part->spec->from);
+    bool same_sum = !status && sha256 && expected && !strcmp(sha256, expected);
+    bool ours = (same_url || same_sum) && strlen(tag ? tag : "") < HTTP_TAG_SIZE;
     if (ours) {
-        snprintf(part->tag, sizeof part->tag, "%s", tag ? tag : "");
+        if (same_url) snprintf(part->tag, sizeof part->tag, "%s", tag ? tag : "");
         if (part->total < 0) part->total = total;
         ours = total < 0 || part->total == total;
     }
@@ -122,8 +133,8 @@ static bool read_state(Part *part) {
 
 static Status write_state(const Part *part) {
     CLEANUP(json_decrefp)
-    json_t *json = json_pack("{s:s, s:s, s:I}", "from", part->spec->from, "tag", part->tag, "size",
-                             (json_int_t)part->total);
+    json_t *json = json_pack("{s:s, s:s, s:s?, s:I}", "from", part->spec->from, "tag", part->tag, "sha256",
+                             part->spec->expected, "size", (json_int_t)part->total);
     if (!json) return FAILED("%s: the download state cannot be saved", part->path);
     return json_write_file(part->state, json);
 }
@@ -184,12 +195,12 @@ static Status set_total(Part *part, int64_t total) {
         return FAILED("%s has %lld bytes, more than any file expected here", part->spec->from,
                       (long long)total);
     if (total >= 0) part->total = total;
-    return check_disk_space(part);
+    return here(part, check_disk_space(part));
 }
 
 static Status on_begin(void *user, const HttpResponse *response) {
     Part *part = user;
-    if (response->from == 0 && part->size > 0) TRY(part_empty(part));
+    if (response->from == 0 && part->size > 0) TRY(here(part, part_empty(part)));
     if (response->from > 0) {
         bool resized = part->total >= 0 && response->total >= 0 && part->total != response->total;
         bool renamed = *part->tag && *response->tag && strcmp(part->tag, response->tag) != 0;
@@ -200,20 +211,20 @@ static Status on_begin(void *user, const HttpResponse *response) {
     memcpy(part->tag, response->tag, sizeof part->tag);
     memcpy(part->reported, response->sha256, sizeof part->reported);
     TRY(set_total(part, response->total));
-    return write_state(part);
+    return here(part, write_state(part));
 }
 
 static Status on_data(void *user, const void *data, size_t size) {
     Part *part = user;
     int64_t limit = part->total >= 0 ? part->total : part->spec->limit;
     if ((int64_t)size > limit - part->size) {
-        TRY(part_empty(part));
+        TRY(here(part, part_empty(part)));
         return FAILED("%s: longer than the expected %lld bytes", part->spec->from, (long long)limit);
     }
     for (const unsigned char *from = data; size > 0;) {
         ssize_t wrote = write(part->fd, from, size);
         if (wrote < 0 && errno == EINTR) continue;
-        if (wrote < 0) return write_failed(part->path, errno);
+        if (wrote < 0) return here(part, write_failed(part->path, errno));
         sha256_add(&part->hash, from, (size_t)wrote);
         part->size += wrote;
         part->received += wrote;
@@ -260,19 +271,13 @@ static Status back_off(const Part *part, int failures) {
     return OK;
 }
 
-/* Returns the last failure, adding that the download can be resumed if it can. */
-static Status give_up(const Part *part, Status failure) {
-    char here[FORMAT_SIZE];
-    if (part->size == 0 || !path_exists(part->state)) return failure;
-    CLEANUP(status_freep) Status cause = failure;
-    return status_new(
-        status_stopped(cause) ? STATUS_STOPPED : STATUS_FAILED, __FILE__, __LINE__,
-        "%s; the %s received so far are kept, and running the same command again resumes the download",
-        status_message(cause), format_bytes(here, (double)part->size));
+static PartFailure why_failed(const Part *part, const HttpOutcome *outcome) {
+    if (is_stopped(part->spec->fetch)) return PART_HERE;
+    if (outcome->response.status == 404 || outcome->response.status == 410) return PART_ABSENT;
+    return outcome->retry ? PART_TEMPORARY : part->why;
 }
 
-static Status download(Part *part, bool *ret_absent) {
-    const FetchSpec *fetch = part->spec->fetch;
+static Status download(Part *part) {
     for (int failures = 0, restarts = 0; !is_complete(part);) {
         HttpOutcome outcome;
         if (part->size > 0 && !can_resume(part)) TRY(part_empty(part));
@@ -287,31 +292,32 @@ static Status download(Part *part, bool *ret_absent) {
             status_free(status);
             continue;
         }
-        *ret_absent = outcome.response.status == 404 || outcome.response.status == 410;
-        if (is_stopped(fetch) || !outcome.retry) return give_up(part, status);
+        part->why = why_failed(part, &outcome);
+        if (part->why != PART_TEMPORARY) return status;
         failures = part->size - before >= GOOD_PROGRESS ? 1 : failures + 1;
-        if (failures > fetch->retries) return give_up(part, status);
+        if (failures > part->spec->retries) return status;
         progress_line(part->progress, "%s; retrying", status_message(status));
         status_free(status);
-        TRY(back_off(part, failures));
+        TRY(here(part, back_off(part, failures)));
+        part->why = PART_REFUSED;
     }
     return OK;
 }
 
-static Status copy(Part *part, bool *ret_absent) {
+static Status copy(Part *part) {
     const char *from = part->spec->from;
     CLEANUP(mem_freep) unsigned char *buffer = NULL;
     TRY(mem_new(CHUNK, 1, &buffer));
     CLEANUP(fd_closep) int fd = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
-        *ret_absent = errno == ENOENT || errno == ENOTDIR;
+        if (errno == ENOENT || errno == ENOTDIR) part->why = PART_ABSENT;
         return FAILED("%s: cannot open: %s", from, strerror(errno));
     }
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return FAILED("%s: expected a regular file", from);
     TRY(set_total(part, st.st_size));
     for (;;) {
-        if (is_stopped(part->spec->fetch)) return STOPPED("stopped by a signal");
+        if (is_stopped(part->spec->fetch)) return here(part, STOPPED("stopped by a signal"));
         ssize_t got = read(fd, buffer, CHUNK);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return FAILED("%s: cannot read: %s", from, strerror(errno));
@@ -322,8 +328,8 @@ static Status copy(Part *part, bool *ret_absent) {
     return OK;
 }
 
-static Status fetch_once(Part *part, bool *ret_absent) {
-    return part->spec->http ? download(part, ret_absent) : copy(part, ret_absent);
+static Status fetch_once(Part *part) {
+    return part->spec->http ? download(part) : copy(part);
 }
 
 /* ---- the complete file ---- */
@@ -341,14 +347,14 @@ static Status wrong_checksum(const PartSpec *spec, const char *sum, const char *
 
 /* Fetches the file and checks its SHA-256. A mismatch in a file assembled from several attempts is retried
  * once, from the start. */
-static Status fetch_verified(Part *part, char sum[SHA256_TEXT], bool *ret_absent) {
+static Status fetch_verified(Part *part, char sum[SHA256_TEXT]) {
     for (bool last = false;; last = true) {
-        TRY(fetch_once(part, ret_absent));
+        TRY(fetch_once(part));
         sha256_text(&part->hash, sum);
         const char *expected = part->spec->expected ? part->spec->expected : part->reported;
         if (!*expected || !strcmp(sum, expected)) return OK;
         bool resumed = part->resumed;
-        TRY(part_empty(part));
+        TRY(here(part, part_empty(part)));
         if (!resumed || last) return wrong_checksum(part->spec, sum, expected);
         progress_line(part->progress, "%s: the parts do not match; downloading the whole file again",
                       part->spec->from);
@@ -381,7 +387,7 @@ static FetchProof part_proof(const Part *part) {
     return *part->reported ? FETCH_STATED : FETCH_FIRST;
 }
 
-static Status run(Part *part, FetchedFile *file, bool *ret_absent) {
+static Status run(Part *part, FetchedFile *file) {
     const PartSpec *spec = part->spec;
     TRY(str_format(&part->path, "%s.part", spec->path));
     TRY(str_format(&part->state, "%s.part.json", spec->path));
@@ -389,8 +395,9 @@ static Status run(Part *part, FetchedFile *file, bool *ret_absent) {
     TRY(part_open(part));
     part->start = clock_wall();
     part->start_size = part->size;
-    TRY(fetch_verified(part, file->sha256, ret_absent));
-    TRY(commit(part));
+    part->why = PART_REFUSED;
+    TRY(fetch_verified(part, file->sha256));
+    TRY(here(part, commit(part)));
     progress_end(part->progress);
     file->size = part->size;
     file->received = part->received;
@@ -398,14 +405,27 @@ static Status run(Part *part, FetchedFile *file, bool *ret_absent) {
     return OK;
 }
 
-Status part_fetch(const PartSpec *spec, FetchedFile *ret_file, bool *ret_absent) {
+Status part_fetch(const PartSpec *spec, FetchedFile *ret_file, PartFailure *ret_why) {
     CLEANUP(part_done)
     Part part = {.spec = spec, .fd = -1, .total = spec->file->size ? spec->file->size : -1};
     sha256_init(&part.hash);
-    *ret_absent = false;
-    Status status = run(&part, ret_file, ret_absent);
+    Status status = run(&part, ret_file);
     if (status) remove_unusable(&part);
+    *ret_why = part.why;
     return status;
+}
+
+Status part_resumable(const char *path, Status failure) {
+    char part[PATH_MAX], state[PATH_MAX], size[FORMAT_SIZE];
+    struct stat st;
+    snprintf(part, sizeof part, "%s.part", path);
+    snprintf(state, sizeof state, "%s.part.json", path);
+    if (stat(part, &st) != 0 || !st.st_size || !path_exists(state)) return failure;
+    CLEANUP(status_freep) Status cause = failure;
+    return status_new(
+        status_kind(cause), __FILE__, __LINE__,
+        "%s; the %s received so far are kept, and running the same command again resumes the download",
+        status_message(cause), format_bytes(size, (double)st.st_size));
 }
 
 Status part_sum(const FetchSpec *spec, const char *path, int64_t *ret_size, char ret_text[SHA256_TEXT]) {

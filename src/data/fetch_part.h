@@ -18,10 +18,22 @@ typedef struct PartSpec {
     const char *expected; /* SHA-256; NULL: not known */
     bool recorded;        /* `expected` was recorded at the first download, not published */
     int64_t limit;        /* bytes to accept if nothing tells the file's size */
+    int retries;          /* attempts after a temporary failure */
 } PartSpec;
 
-/* *ret_absent: the call failed because the server or directory has no such file. */
-MUST_USE Status part_fetch(const PartSpec *spec, FetchedFile *ret_file, bool *ret_absent);
+/* Why a file could not be fetched. */
+typedef enum {
+    PART_HERE,      /* another source would not help: stopped by a signal, the disk is full */
+    PART_TEMPORARY, /* the source may recover */
+    PART_REFUSED,   /* the source fails, or has something else */
+    PART_ABSENT,    /* the source has no such file */
+} PartFailure;
+
+/* *ret_why is set on failure. */
+MUST_USE Status part_fetch(const PartSpec *spec, FetchedFile *ret_file, PartFailure *ret_why);
+
+/* Adds to a failure that another call would resume the download, if it would. */
+MUST_USE Status part_resumable(const char *path, Status failure);
 
 /* Computes the size and SHA-256 of a file. */
 MUST_USE Status part_sum(const FetchSpec *spec, const char *path, int64_t *ret_size,

@@ -1,6 +1,6 @@
-/* The sets that `weft fetch` offers: base URL, license and files. Weights are pinned to a revision, so that
- * their contents never change. A size of 0 or a missing checksum means that it is not known in advance; such
- * a file is verified against the record of its first download. */
+/* The sets that `weft fetch` offers: base URL, license and files; and hosts that mirror them. Weights are
+ * pinned to a revision, so that their contents never change. A size of 0 or a missing checksum means that it
+ * is not known in advance; such a file is verified against the record of its first download. */
 #include <string.h>
 #include <strings.h>
 
@@ -209,6 +209,37 @@ static const FetchSet sets[] = {
     SET("qwen3-0.6b", "Qwen3, 596 M parameters, tuned for chat, with its tokenizer", "Apache 2.0",
         HUB "Qwen/Qwen3-0.6B/resolve/c1899de289a04d12100db370d81485cdf75e47ca/", qwen3_0_6b, 1510000000),
 };
+
+#define GPT2_ENCODINGS "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/"
+
+static const FetchMirror mirrors[] = {
+    {HUB, "https://hf-mirror.com/"},
+    {"https://raw.githubusercontent.com/karpathy/char-rnn/master/",
+     "https://cdn.jsdelivr.net/gh/karpathy/char-rnn@master/"},
+    {SQUAD_HOME, "https://raw.githubusercontent.com/rajpurkar/SQuAD-explorer/master/dataset/"},
+    {"https://www.cs.cornell.edu/~cristian/data/", "https://people.mpi-sws.org/~cristian/data/"},
+    /* single files under other names: vocab.json, merges.txt */
+    {"196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783", GPT2_ENCODINGS "encoder.json"},
+    {"1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5", GPT2_ENCODINGS "vocab.bpe"},
+    /* wikitext-2-v1.zip, wikitext-2-raw-v1.zip, wikitext-103-raw-v1.zip */
+    {"92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+     "https://ascend-repo-modelzoo.obs.cn-east-2.myhuaweicloud.com/MindFormers/dataset/wikitext-2/"
+     "wikitext-2-v1.zip"},
+    {"ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11",
+     HUB "datasets/ggml-org/ci/resolve/main/wikitext-2-raw-v1.zip"},
+    {"91c00ae287f0d699e18605c84afc9e45c192bc6b7797ff8837e5474655a33794",
+     HUB "datasets/mattdangerw/wikitext-103-raw/resolve/main/wikitext-103-raw-v1.zip"},
+};
+
+const FetchMirror *fetch_mirrors(size_t *ret_count) {
+    *ret_count = COUNT(mirrors);
+    return mirrors;
+}
+
+const char *fetch_mirrored(const FetchMirror *mirror, const char *home) {
+    size_t length = strlen(mirror->of);
+    return strncmp(mirror->of, home, length) ? NULL : home + length;
+}
 
 const FetchSet *fetch_sets(size_t *ret_count) {
     *ret_count = COUNT(sets);

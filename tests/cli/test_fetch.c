@@ -49,6 +49,7 @@ static void test_list(void **state) {
                                         "bert-large-uncased", "CC BY-SA 4.0"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_contains(ran.out, names[i]);
     assert_contains(ran.out, "some checksums are not published");
+    assert_contains(ran.out, "mirror: https://");
     ran_done(&ran);
 
     ran = program_run("fetch", "--list", "--json");
@@ -91,6 +92,36 @@ static void test_failures(void **state) {
     assert_refused(1, "not the published file: SHA-256 is", "fetch", "tinyshakespeare", "--from",
                    fixture->server->url, "--out", fixture->dir, "--quiet");
     free(lie);
+}
+
+/* Several mirrors: one that is dead or sends something else gives way to the next. */
+static void test_several(void **state) {
+    Fixture *fixture = *state;
+    require_curl();
+    char dead[64];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+    snprintf(dead, sizeof dead, "http://127.0.0.1:%d", ntohs(address.sin_port));
+    char *lie = calloc(1, 1115394);
+    fixture->server->files[0] = (ServedFile){"input.txt", lie, 1115394, NULL};
+    assert_refused(1, "input.txt: all 2 sources failed: ", "fetch", "tinyshakespeare", "--from", dead,
+                   "--from", fixture->server->url, "--out", fixture->dir, "--retries", "0", "--quiet");
+    assert_refused(1, "--from /nowhere/at/all: not a directory", "fetch", "gpt2", "--from", dead, "--from",
+                   "/nowhere/at/all");
+    if (path_exists(SHARED "/tinyshakespeare/input.txt")) {
+        Ran ran = program_run("fetch", "tinyshakespeare", "--from", dead, "--from", fixture->server->url,
+                              "--from", SHARED, "--out", fixture->dir, "--retries", "0");
+        assert_int_equal(ran.code, 0);
+        assert_contains(ran.err, "/tinyshakespeare/input.txt: cannot connect to 127.0.0.1; trying http");
+        assert_contains(ran.err, "not the published file");
+        assert_contains(ran.out, "tinyshakespeare is in ");
+        ran_done(&ran);
+    }
+    free(lie);
+    close(fd);
 }
 
 /* Ctrl-C during a download: one line of error, exit code 1, and the received part is kept. */
@@ -158,6 +189,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_list, setup, teardown),
         cmocka_unit_test_setup_teardown(test_usage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_several, setup, teardown),
         cmocka_unit_test_setup_teardown(test_interrupt, setup, teardown),
         cmocka_unit_test_setup_teardown(test_real, setup, teardown),
     };

@@ -24,6 +24,7 @@ typedef struct Fixture {
     FetchSpec spec;
     Fetched fetched;
     char home[96], path[128], part[160], mirror[128];
+    const char *mirrors[3]; /* what spec.from points to */
     volatile sig_atomic_t stop;
 } Fixture;
 
@@ -61,6 +62,7 @@ static inline int setup(void **state) {
     snprintf(fixture->home, sizeof fixture->home, "%shome/", fixture->server->url);
     fixture->set = (FetchSet){.name = "set", .home = fixture->home, .files = &fixture->file, .file_count = 1};
     fixture->spec = (FetchSpec){.root = fixture->dir,
+                                .from = fixture->mirrors,
                                 .timeout_s = 20,
                                 .retries = 2,
                                 .backoff_s = 0.01,

@@ -305,14 +305,20 @@ static void test_busy(void **state) {
     assert_nothing_left(fixture);
 }
 
-static void test_no_server(void **state) {
-    Fixture *fixture = online(state);
+/* An address at which nothing listens. The caller closes the socket. */
+static int no_host(char *url, size_t size) {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    snprintf(fixture->home, sizeof fixture->home, "http://127.0.0.1:%d/", ntohs(address.sin_port));
+    socklen_t length = sizeof address;
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    snprintf(url, size, "http://127.0.0.1:%d/", ntohs(address.sin_port));
+    return fd;
+}
+
+static void test_no_server(void **state) {
+    Fixture *fixture = online(state);
+    int fd = no_host(fixture->home, sizeof fixture->home);
     assert_fails(fetch(fixture), 1, "cannot connect to 127.0.0.1");
     close(fd);
 }
@@ -407,7 +413,8 @@ static void test_bad_record(void **state) {
 
 static void test_mirror(void **state) {
     Fixture *fixture = online(state);
-    fixture->spec.from = fixture->server->url;
+    fixture->mirrors[0] = fixture->server->url;
+    fixture->spec.from_count = 1;
     assert_ok(fetch(fixture));
     assert_arrived(fixture, fixture->data);
 }
@@ -415,7 +422,8 @@ static void test_mirror(void **state) {
 static void test_directory(void **state) {
     Fixture *fixture = *state;
     char folder[160];
-    fixture->spec.from = fixture->mirror;
+    fixture->mirrors[0] = fixture->mirror;
+    fixture->spec.from_count = 1;
     snprintf(folder, sizeof folder, "%s/set", fixture->mirror);
     assert_fails(fetch(fixture), 1, "mirror/set/file.bin: cannot open");
     write_file(folder, "file.bin", fixture->data, SIZE);
@@ -432,12 +440,165 @@ static void test_directory(void **state) {
 
 static void test_flat_directory(void **state) {
     Fixture *fixture = *state;
-    fixture->spec.from = fixture->mirror;
+    fixture->mirrors[0] = fixture->mirror;
+    fixture->spec.from_count = 1;
     write_file(fixture->mirror, "file.bin", fixture->data, SIZE);
     assert_fails(fetch(fixture), 1, "mirror/set/file.bin: cannot open");
     fixture->spec.from_flat = true;
     assert_ok(fetch(fixture));
     assert_arrived(fixture, fixture->data);
+}
+
+/* ---- several hosts ---- */
+
+/* A second host with the same file, which mirrors the first. */
+typedef struct Second {
+    Server *server;
+    FetchMirror mirror;
+    char url[96];
+} Second;
+
+static void add_host(Fixture *fixture, Second *second) {
+    void *server;
+    assert_int_equal(server_setup(&server), 0);
+    second->server = server;
+    second->server->files[0] = fixture->server->files[0];
+    snprintf(second->url, sizeof second->url, "%smirror/", second->server->url);
+    second->mirror = (FetchMirror){.of = fixture->home, .at = second->url};
+    fixture->spec.mirrors = &second->mirror;
+    fixture->spec.mirror_count = 1;
+}
+
+static void remove_host(Second *second) {
+    void *server = second->server;
+    assert_int_equal(server_teardown(&server), 0);
+}
+
+static void test_first_host_dead(void **state) {
+    Fixture *fixture = online(state);
+    Second second;
+    CLEANUP(mem_freep) char *said = NULL;
+    size_t size;
+    int fd = no_host(fixture->home, sizeof fixture->home);
+    add_host(fixture, &second);
+    fixture->spec.log = open_memstream(&said, &size);
+    fixture->spec.quiet = false;
+    assert_ok(fetch(fixture));
+    fclose(fixture->spec.log);
+    assert_arrived(fixture, fixture->data);
+    assert_non_null(strstr(said, "file.bin: cannot connect to 127.0.0.1; trying "));
+    assert_int_equal(strncmp(fixture->fetched.files[0].from, second.url, strlen(second.url)), 0);
+    close(fd);
+    remove_host(&second);
+}
+
+static void test_first_host_damaged(void **state) {
+    Fixture *fixture = online(state);
+    Second second;
+    add_host(fixture, &second);
+    fixture->server->files[0].data = fixture->other;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->requests, 1);
+    assert_int_equal(second.server->requests, 1);
+    remove_host(&second);
+}
+
+/* Every host's failure is in the message. */
+static void test_all_hosts_fail(void **state) {
+    Fixture *fixture = online(state);
+    Second second;
+    add_host(fixture, &second);
+    fixture->server->files[0].data = fixture->other;
+    second.server->files[0].name = NULL;
+    CLEANUP(status_freep) Status status = fetch(fixture);
+    assert_non_null(status);
+    assert_non_null(strstr(status_message(status), "file.bin: all 2 sources failed: "));
+    assert_non_null(strstr(status_message(status), "home/file.bin: not the published file"));
+    assert_non_null(strstr(status_message(status), "mirror/file.bin: not found (404)"));
+    assert_nothing_left(fixture);
+    remove_host(&second);
+}
+
+/* The second host sends only what the first did not, because the checksum tells that it is the same file. */
+static void test_second_host_resumes(void **state) {
+    Fixture *fixture = online(state);
+    Second second;
+    add_host(fixture, &second);
+    fixture->server->cuts = 1000;
+    fixture->server->cut_at = 500000;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->requests, 2);
+    assert_int_equal(second.server->last_from, 1000000);
+    /* Without one, it sends everything. */
+    assert_ok(dir_remove(fixture->fetched.dir));
+    fixture->file = (FetchFile){"file.bin", 0, NULL, NULL};
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(second.server->last_from, 0);
+    remove_host(&second);
+}
+
+/* A part of something else costs a second download from the same host. */
+static void test_second_host_after_damage(void **state) {
+    Fixture *fixture = online(state);
+    Second second;
+    add_host(fixture, &second);
+    fixture->server->files[0].data = fixture->other;
+    fixture->server->cuts = 1000;
+    fixture->server->cut_at = 500000;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(second.server->requests, 2);
+    remove_host(&second);
+}
+
+/* When every host has failed, those that may recover are tried again. */
+static void test_hosts_recover(void **state) {
+    Fixture *fixture = online(state);
+    Second second;
+    add_host(fixture, &second);
+    fixture->server->failures = 3;
+    fixture->server->status = 503;
+    second.server->files[0].name = NULL;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->requests, 4);
+    assert_int_equal(second.server->requests, 1);
+    remove_host(&second);
+}
+
+/* A single file elsewhere, under another name. */
+static void test_copy(void **state) {
+    Fixture *fixture = online(state);
+    char url[96];
+    FetchMirror mirrors[] = {{"another host", url}, {fixture->sum, url}};
+    snprintf(url, sizeof url, "%scopies/copy.bin", fixture->server->url);
+    fixture->server->files[0].name = "copy.bin";
+    fixture->spec.mirrors = mirrors;
+    fixture->spec.mirror_count = 2;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_string_equal(fixture->fetched.files[0].from, url);
+}
+
+/* What fails here fails with every host. */
+static void test_hosts_full_disk(void **state) {
+    Fixture *fixture = online(state);
+    Second second;
+    struct rlimit old, low;
+    add_host(fixture, &second);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    low = (struct rlimit){.rlim_cur = 100000, .rlim_max = old.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    CLEANUP(status_freep) Status status = fetch(fixture);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_non_null(status);
+    assert_int_equal(second.server->requests, 0);
+    assert_int_equal(size_of(fixture->part), 100000);
+    remove_host(&second);
 }
 
 /* ---- archives ---- */
@@ -453,7 +614,8 @@ static void test_archive(void **state) {
     zip_make_add(&zip, "../../evil.txt", "evil", 4, 0);
     zip_make_end(&zip);
     write_file(fixture->mirror, "set.zip", zip.data, zip.size);
-    fixture->spec.from = fixture->mirror;
+    fixture->mirrors[0] = fixture->mirror;
+    fixture->spec.from_count = 1;
     fixture->spec.from_flat = true;
     fixture->file = (FetchFile){"set.zip", 0, NULL, members};
     assert_ok(fetch(fixture));
@@ -504,6 +666,25 @@ static void test_sets(void **state) {
         }
         assert_int_equal(config, weights);
         if (!sized) assert_true(sets[i].about > 0 && total >= -sets[i].about / 100);
+    }
+}
+
+/* Every mirror serves some set. */
+static void test_mirrors(void **state) {
+    size_t count, mirror_count;
+    const FetchSet *sets = fetch_sets(&count);
+    const FetchMirror *mirrors = fetch_mirrors(&mirror_count);
+    for (size_t m = 0; m < mirror_count; m++) {
+        bool used = false;
+        assert_true(http_is_url(mirrors[m].at));
+        for (size_t i = 0; i < count; i++) {
+            const char *rest = fetch_mirrored(&mirrors[m], sets[i].home);
+            used |= rest != NULL;
+            if (rest && *rest) assert_int_equal(mirrors[m].at[strlen(mirrors[m].at) - 1], '/');
+            for (size_t k = 0; k < sets[i].file_count; k++)
+                used |= sets[i].files[k].sha256 && !strcmp(sets[i].files[k].sha256, mirrors[m].of);
+        }
+        if (!used) fail_msg("nothing is fetched from %s", mirrors[m].at);
     }
 }
 
@@ -572,6 +753,7 @@ int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
         cmocka_unit_test(test_constants),
         cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_mirrors),
         CASE(whole),
         CASE(empty),
         CASE(redirect),
@@ -605,6 +787,14 @@ int main(void) {
         CASE(mirror),
         CASE(directory),
         CASE(flat_directory),
+        CASE(first_host_dead),
+        CASE(first_host_damaged),
+        CASE(all_hosts_fail),
+        CASE(second_host_resumes),
+        CASE(second_host_after_damage),
+        CASE(hosts_recover),
+        CASE(copy),
+        CASE(hosts_full_disk),
         CASE(archive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
