@@ -72,13 +72,19 @@ static const FetchFile gpt2[] = {
     {"model.safetensors", 548105171, "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707",
      NULL},
 };
-static const FetchFile gpt2_unmeasured[] = {
+static const FetchFile gpt2_medium[] = {
+    {"config.json", 718, "ef1a44d889ad1a0acc7731c78134f1b87d2d222f110e97dd10fd4117331caf22", NULL},
+    GPT2_TOKENIZER,
+    {"model.safetensors", 1519984962, "fc5a354a19255ad494f3d71549390baca1ccf61d1d822b9408971705c687c9cd",
+     NULL},
+};
+static const FetchFile gpt2_large[] = {
     {"config.json", 0, NULL, NULL},
     GPT2_TOKENIZER,
     {"model.safetensors", 0, NULL, NULL},
 };
 static const FetchFile gpt2_xl[] = {
-    {"config.json", 0, NULL, NULL},
+    {"config.json", 0, "be48115d52314bc27327e160bf10197760db02ea689d10adb24db4102edf7a8a", NULL},
     GPT2_TOKENIZER,
     {"model.safetensors", 0, "0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a", NULL},
 };
@@ -177,11 +183,9 @@ static const FetchSet sets[] = {
         BERT_HOME BERT_REVISION, bert_tokenizer, 0),
     SET("gpt2", "GPT-2, 124 M parameters, with its tokenizer", "MIT", GPT2_HOME GPT2_REVISION, gpt2, 0),
     SET("gpt2-medium", "GPT-2, 355 M parameters, with its tokenizer", "MIT",
-        GPT2_HOME "gpt2-medium/resolve/6dcaa7a952f72f9298047fd5137cd6e4f05f41da/", gpt2_unmeasured,
-        1520000000),
+        GPT2_HOME "gpt2-medium/resolve/6dcaa7a952f72f9298047fd5137cd6e4f05f41da/", gpt2_medium, 0),
     SET("gpt2-large", "GPT-2, 774 M parameters, with its tokenizer", "MIT",
-        GPT2_HOME "gpt2-large/resolve/32b71b12589c2f8d625668d2335a01cac3249519/", gpt2_unmeasured,
-        3250000000),
+        GPT2_HOME "gpt2-large/resolve/32b71b12589c2f8d625668d2335a01cac3249519/", gpt2_large, 3250000000),
     SET("gpt2-xl", "GPT-2, 1.56 B parameters, with its tokenizer", "MIT",
         GPT2_HOME "gpt2-xl/resolve/15ea56dee5df4983c59b2538573817e1667135e2/", gpt2_xl, 6430000000),
     SET("bert-base-uncased", "BERT base, 110 M parameters, with its tokenizer", "Apache 2.0",
