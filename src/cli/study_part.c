@@ -53,15 +53,30 @@ static Status add_options(TextList *line, const StudyPart *part, const char *dir
     return OK;
 }
 
-static Status find(const StudyPart *part, const Command **ret_command) {
-    size_t used;
-    Status unknown = command_find(&part->command, 1, ret_command, &used);
+/* The words of a command's name, "tokenizer train". */
+static Status add_command(TextList *line, const StudyPart *part) {
+    CLEANUP(mem_freep) char *name = NULL;
+    char *rest = NULL;
+    TRY(str_format(&name, "%s", part->command));
+    for (char *word = strtok_r(name, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        TRY(put_word(line, word));
+    return OK;
+}
+
+/* A part's command, and how many words name it. */
+static Status find(const StudyPart *part, const Command **ret_command, size_t *ret_words) {
+    CLEANUP(texts_done) TextList words = {0};
+    TRY(add_command(&words, part));
+    Status unknown = command_find((const char *const *)words.texts, words.count, ret_command, ret_words);
+    if (!unknown && *ret_words < words.count)
+        unknown = USAGE("'%s' takes no subcommand", words.texts[*ret_words - 1]);
     return unknown ? status_wrap(unknown, "part '%s'", part->name) : OK;
 }
 
 bool study_part_resumes(const StudyPart *part) {
     const Command *command;
-    CLEANUP(status_freep) Status unknown = find(part, &command);
+    size_t words;
+    CLEANUP(status_freep) Status unknown = find(part, &command, &words);
     return !unknown && (command == &command_compare || command_option(command, "resume"));
 }
 
@@ -77,9 +92,9 @@ Status study_line(const StudyArgs *args, const StudyPart *part, const char *dir,
                   TextList *line) {
     const Command *command;
     CLEANUP(mem_freep) char *out = NULL;
-    size_t at = 0;
-    TRY(find(part, &command));
-    TRY(put_word(line, part->command));
+    size_t at = 0, words;
+    TRY(find(part, &command, &words));
+    TRY(add_command(line, part));
     if (is_comparison(part) && part->recipe) TRY(put_word(line, part->recipe));
     if (!is_comparison(part)) TRY(add_pair(line, "--config", part->recipe));
     TRY(add_pair(line, "--run", part->run));
@@ -103,11 +118,12 @@ Status study_check_part(const StudyArgs *args, const StudyPart *part, const char
     CLEANUP(invocation_freep) Invocation *call = NULL;
     CLEANUP(recipe_done) Recipe recipe = {0};
     const Command *command;
-    TRY(find(part, &command));
+    size_t words;
+    TRY(find(part, &command, &words));
     if (is_comparison(part) && !part->recipe)
         return USAGE("part '%s': '%s' requires a recipe", part->name, part->command);
     TRY(study_line(args, part, dir, false, &line));
-    Status wrong = invocation_read(&call, command, (int)line.count - 1, line.texts + 1);
+    Status wrong = invocation_read(&call, command, (int)(line.count - words), line.texts + words);
     if (!wrong && is_comparison(part)) wrong = recipe_read(&recipe, part->recipe, part->scale);
     return wrong ? status_wrap(wrong, "part '%s'", part->name) : OK;
 }
@@ -193,10 +209,12 @@ static Status add_other(const StudyArgs *args, const StudyPart *part, StudyCost 
     CLEANUP(invocation_freep) Invocation *call = NULL;
     const Command *command;
     RunSpec run;
-    TRY(find(part, &command));
+    size_t words;
+    TRY(find(part, &command, &words));
     TRY(study_line(args, part, "", false, &line));
-    TRY(invocation_read(&call, command, (int)line.count - 1, line.texts + 1));
+    TRY(invocation_read(&call, command, (int)(line.count - words), line.texts + words));
     if (command == &command_prune) return add_pruning(args, call, cost);
+    if (command == &command_prepare || command == &command_tokenizer_train) return OK; /* a few seconds */
     if (command != &command_train) return cost->runs++, cost->unknown++, OK;
     TRY(compare_settle(call, &run));
     return add_run(args, run, NULL, 0, cost);

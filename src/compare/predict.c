@@ -27,6 +27,11 @@ static const char *not_fetched(const char *path, const char *root) {
     return strrchr(path, '/') + 1;
 }
 
+/* Whether a tokenizer is yet to be fetched, or to be made by another command: a path, not a name. */
+static bool lacks_tokenizer(const char *tokenizer) {
+    return tokenizer && strchr(tokenizer, '/') && !path_exists(tokenizer);
+}
+
 /* The preset that matches a published checkpoint, or `model` itself. */
 static const char *preset_of(const char *model, const char *name) {
     const char *best = model;
@@ -46,7 +51,7 @@ static Status replace_missing(Settings *config) {
     TRY(fetch_root(&root));
     const char *model = not_fetched(config->model.name, root);
     if (model) config->model.name = preset_of(config->model.name, model);
-    if (not_fetched(config->data.text.tokenizer, root)) config->data.text.tokenizer = NULL;
+    if (lacks_tokenizer(config->data.text.tokenizer)) config->data.text.tokenizer = NULL;
     return OK;
 }
 
@@ -99,10 +104,12 @@ Status predict_needed(const RunSpec *run, bool share_gpus, bool *ret_needed) {
 /* ---- checks ---- */
 
 /* Whether a file of the run has yet to be fetched. */
-static Status lacks_files(const Settings *config, bool *ret_lacks) {
+static Status lacks_files(const Settings *config, bool simulated, bool *ret_lacks) {
     CLEANUP(mem_freep) char *root = NULL;
     TRY(fetch_root(&root));
-    bool lacks = not_fetched(config->model.name, root) || not_fetched(config->data.text.tokenizer, root);
+    const char *tokenizer = config->data.text.tokenizer;
+    bool lacks = not_fetched(config->model.name, root) || not_fetched(tokenizer, root);
+    lacks |= simulated && lacks_tokenizer(tokenizer);
     for (int i = 0; i < config->data.files_count; i++)
         lacks |= not_fetched(config->data.files[i], root) != NULL;
     for (int i = 0; i < config->data.val_count; i++) lacks |= not_fetched(config->data.val[i], root) != NULL;
@@ -153,7 +160,7 @@ Status predict_check(const RunSpec *run, const char *cluster, FILE *log, bool qu
     PlanSpec quick = spec;
     quick.sketch = true;
     TRY(plan_init(&plan, &quick));
-    TRY(lacks_files(&run->config, ret_lacks));
+    TRY(lacks_files(&run->config, cluster != NULL, ret_lacks));
     return *ret_lacks ? OK : check_data(run, &spec, log, quiet, ret_samples);
 }
 
