@@ -4,11 +4,11 @@
 
 #include "base/format.h"
 #include "base/fs.h"
-#include "base/load.h"
 #include "base/memory.h"
 #include "cli/launch.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
+#include "report/compressed.h"
 
 static bool uses_kind(const PruneArgs *args, const char *kind) {
     return !strcmp(args->prune.kind, kind) || (args->prune.also && !strcmp(args->prune.also, kind));
@@ -90,6 +90,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     spec->train.training.warmup_file = warmup_file(call);
     spec->world = call->world;
     spec->settings = settings;
+    spec->study = call->study;
     Status status =
         spec->also ? prune_both(spec, ret_result, &stopped) : prune_rounds(spec, NULL, ret_result, &stopped);
     if (status_stopped(status)) {
@@ -107,32 +108,6 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     return OK;
 }
 
-static void show_cell(FILE *out, const json_t *row, const char *key, int width, int digits) {
-    double number;
-    if (json_has_number(row, key, &number))
-        fprintf(out, " %*.*f", width, digits, number);
-    else
-        fprintf(out, " %*s", width, "-");
-}
-
-static void show_rounds(const json_t *result, FILE *out) {
-    size_t index;
-    json_t *row;
-    fprintf(out, "round  pruned %%  parameters  loss pruned  loss trained   ms/step  tokens/s\n");
-    json_array_foreach(json_object_get(result, "rounds"), index, row) {
-        char count[FORMAT_SIZE];
-        double sparsity = 0;
-        json_has_number(row, "sparsity", &sparsity);
-        format_count(count, (double)json_int_at(row, "params_total"));
-        fprintf(out, "%5zu  %8.2f  %10s", index, 100 * sparsity, count);
-        show_cell(out, row, "val_loss_pruned", 12, 4);
-        show_cell(out, row, "val_loss", 13, 4);
-        show_cell(out, row, "step_ms", 10, 2);
-        show_cell(out, row, "tokens_per_s", 9, 0);
-        fputs(load_is_disturbed(json_object_get(row, "load")) ? "  CPU contention\n" : "\n", out);
-    }
-}
-
 static void show_once(const PruneArgs *args, const json_t *row, FILE *out) {
     char count[FORMAT_SIZE];
     double sparsity = 0;
@@ -144,19 +119,12 @@ static void show_once(const PruneArgs *args, const json_t *row, FILE *out) {
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const PruneArgs *args = call->config;
-    const json_t *kinds = json_object_get(result, "kinds"), *kind;
-    const json_t *sentences = json_object_get(json_object_get(result, "conclusion"), "text"), *sentence;
-    size_t index;
+    CLEANUP(compressed_done) Compressed of = {0};
+    TRY(compressed_add_pruning(&of, result, NULL));
     if (!args->train.config.data.files_count)
         show_once(args, json_array_get(json_object_get(result, "rounds"), 0), out);
-    else if (!kinds)
-        show_rounds(result, out);
-    json_array_foreach(kinds, index, kind) {
-        fprintf(out, "%s%s\n", index ? "\n" : "", json_string_at(json_object_get(kind, "settings"), "kind"));
-        show_rounds(kind, out);
-    }
-    json_array_foreach(sentences, index, sentence)
-        fprintf(out, "%s%s\n", index ? "" : "\n", json_string_value(sentence));
+    else
+        TRY(compressed_show(&of, out));
     show_study(call->study, out);
     return OK;
 }

@@ -2,12 +2,11 @@
 #include <string.h>
 
 #include "base/format.h"
-#include "base/load.h"
-#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
 #include "compress/quantize.h"
+#include "report/compressed.h"
 
 static const char *const bits_choices[] = {"8", "4", "8,4", NULL};
 static const char *const activations_choices[] = {"dynamic", "static", NULL};
@@ -73,42 +72,14 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     return quantize_levels(args, ret_result);
 }
 
-static void show_batches(const json_t *levels, FILE *out) {
-    const json_t *level, *row;
-    size_t i, size, sizes = json_array_size(json_object_get(json_array_get(levels, 0), "batches"));
-    fprintf(out, "%5s  %-6s %9s  %8s  %9s\n", "batch", "level", "seconds", "speedup", "loss");
-    for (size = 0; size < sizes; size++) json_array_foreach(levels, i, level) {
-            char speedup[FORMAT_SIZE] = "";
-            double value;
-            row = json_array_get(json_object_get(level, "batches"), size);
-            if (json_has_number(row, "speedup", &value)) snprintf(speedup, sizeof speedup, "%.2fx", value);
-            fprintf(out, "%5lld  %-6s %9.2f  %8s  %9.4f%s\n", (long long)json_int_at(row, "batch"),
-                    json_string_at(level, "name"), json_number_at(row, "seconds"), speedup,
-                    json_number_at(row, "loss"),
-                    load_is_disturbed(json_object_get(row, "load")) ? "  CPU contention" : "");
-        }
-}
-
-static void show_texts(const json_t *evaluation, FILE *out) {
-    const json_t *prompt, *level;
-    size_t p, i;
-    json_array_foreach(json_object_get(evaluation, "prompts"), p, prompt) {
-        fputc('\n', out);
-        json_array_foreach(json_object_get(evaluation, "levels"), i, level) {
-            const char *text = json_string_value(json_array_get(json_object_get(level, "texts"), p));
-            fprintf(out, "%s: ", json_string_at(level, "name"));
-            terminal_put(out, text, strlen(text));
-            fputc('\n', out);
-        }
-    }
-}
-
-static void show_evaluation(const json_t *evaluation, FILE *out) {
+static Status show_evaluation(const json_t *result, FILE *out) {
+    CLEANUP(compressed_done) Compressed of = {0};
+    const json_t *evaluation = json_object_get(result, "evaluation");
     int64_t batches = json_int_at(evaluation, "max_batches");
+    TRY(compressed_add_quantization(&of, result, NULL));
     fprintf(out, "\nup to %lld batch%s of sequences of %lld tokens:\n", (long long)batches,
             batches == 1 ? "" : "es", (long long)json_int_at(evaluation, "seq"));
-    show_batches(json_object_get(evaluation, "levels"), out);
-    show_texts(evaluation, out);
+    return compressed_show(&of, out);
 }
 
 static void show_level(const json_t *result, FILE *out) {
@@ -124,12 +95,11 @@ static void show_level(const json_t *result, FILE *out) {
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)call;
-    const json_t *evaluation = json_object_get(result, "evaluation");
     const json_t *levels = json_object_get(result, "levels"), *level;
     size_t i;
     if (!levels) show_level(result, out);
     json_array_foreach(levels, i, level) show_level(level, out);
-    if (evaluation) show_evaluation(evaluation, out);
+    if (json_object_get(result, "evaluation")) TRY(show_evaluation(result, out));
     show_study(json_object_get(result, "study"), out);
     return OK;
 }

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/show.h"
 #include "cli/stop.h"
+#include "report/compressed.h"
 #include "report/figure_files.h"
 #include "report/page.h"
 #include "report/serve.h"
@@ -225,19 +226,28 @@ static Status refuse_records(const Invocation *call, const Results *results, con
     return own ? USAGE("--out %s is a file of the run itself; choose another file", out) : OK;
 }
 
-/* Prints the table, or writes it to a file. */
-static Status write_table(const Invocation *call, const ReportArgs *args, const Results *results,
-                          json_t **ret_result) {
-    CLEANUP(mem_freep) char *text = NULL;
+static TableFormat table_format_of(const ReportArgs *args) {
     TableFormat format = FORMAT_MARKDOWN;
     while (strcmp(format_choices[format + 1], args->format)) format++;
-    TRY(table_format(results, format, &text));
+    return format;
+}
+
+/* Prints a table, or writes it to a file. */
+static Status put_formatted(const Invocation *call, const ReportArgs *args, const char *text,
+                            json_t **ret_result) {
     if (args->out) TRY(file_replace(args->out, text, strlen(text)));
     if (!args->out && !call->json) fputs(text, stdout);
     if (args->out || call->json)
         *ret_result = json_pack("{s:s, s:s*, s:s*}", "format", args->format, "table", args->out ? NULL : text,
                                 "file", args->out);
     return OK;
+}
+
+static Status write_table(const Invocation *call, const ReportArgs *args, const Results *results,
+                          json_t **ret_result) {
+    CLEANUP(mem_freep) char *text = NULL;
+    TRY(table_format(results, table_format_of(args), &text));
+    return put_formatted(call, args, text, ret_result);
 }
 
 /* Reads the runs of the command line; the results must be empty. */
@@ -286,13 +296,63 @@ static Status serve(Invocation *call, ReportArgs *args) {
     return OK;
 }
 
+/* ---- pruning and quantization ---- */
+
+/* In how many directories there are rounds of pruning, and levels of quantization. */
+typedef struct CompressedDirs {
+    size_t pruned, quantized;
+} CompressedDirs;
+
+/* *ret_all: whether all directories have either of them, and no comparison. */
+static Status count_compressed(const Invocation *call, CompressedDirs *ret_dirs, bool *ret_all) {
+    bool all = true;
+    for (size_t i = 0; i < call->operand_count; i++) {
+        CLEANUP(mem_freep) char *comparison = NULL;
+        bool pruned, quantized;
+        TRY(path_join(&comparison, call->operands[i], "results.json"));
+        TRY(compressed_find(call->operands[i], &pruned, &quantized));
+        ret_dirs->pruned += pruned;
+        ret_dirs->quantized += quantized;
+        all &= (pruned || quantized) && !path_exists(comparison);
+    }
+    *ret_all = all;
+    return OK;
+}
+
+static Status report_compressed(const Invocation *call, const ReportArgs *args, CompressedDirs dirs,
+                                json_t **ret_result) {
+    CLEANUP(compressed_done) Compressed of = {0};
+    CLEANUP(mem_freep) char *text = NULL, *charts = NULL, *title = NULL;
+    bool page = !strcmp(args->format, format_choices[0]);
+    for (size_t i = 0; i < call->operand_count; i++) {
+        CLEANUP(mem_freep) char *name = NULL;
+        TRY(name_of(call->operands[i], &name));
+        TRY(compressed_add(&of, call->operands[i], dirs.pruned > 1 ? name : NULL,
+                           dirs.quantized > 1 ? name : NULL));
+        if (!i) TRY(str_dup(call->operand_count > 1 ? "Compressed models" : name, &title));
+    }
+    if (page || args->out) TRY(refuse_records(call, &(Results){0}, page_path(args)));
+    if (!page) {
+        TRY(compressed_format(&of, table_format_of(args), &text));
+        return put_formatted(call, args, text, ret_result);
+    }
+    TRY(page_write_compressed(&of, title, page_path(args)));
+    TRY(figure_files_find(page_path(args), &charts));
+    if (!call->json) TRY(compressed_show(&of, stdout));
+    *ret_result = json_pack("{s:O, s:s, s:s*}", "dirs", of.files, "page", page_path(args), "charts", charts);
+    return *ret_result ? OK : FAILED("out of memory");
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const ReportArgs *args = arguments;
     if (args->serve) return serve(call, arguments);
     CLEANUP(results_done) Results results = {0};
-    bool page = !strcmp(args->format, format_choices[0]);
+    CompressedDirs dirs = {0};
+    bool page = !strcmp(args->format, format_choices[0]), compressed = false;
     if ((page || args->out) && path_is_dir(page_path(args)))
         return USAGE("--out %s is a directory; expected a file", page_path(args));
+    TRY(count_compressed(call, &dirs, &compressed));
+    if (compressed) return report_compressed(call, args, dirs, ret_result);
     TRY(load_runs(call, &results));
     if (page || args->out) TRY(refuse_records(call, &results, page_path(args)));
     if (!page) return write_table(call, args, &results, ret_result);
@@ -317,8 +377,10 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 const Command command_report = {
     .name = "report",
     .summary = "write a page that compares runs",
-    .description = "Accepts directories of runs (finished, interrupted or running) and of comparisons. The "
-                   "first run is the baseline. The page is a single self-contained HTML file.",
+    .description =
+        "Accepts directories of runs (finished, interrupted or running) and of comparisons. The "
+        "first run is the baseline. The page is a single self-contained HTML file. Directories of "
+        "'weft prune' and 'weft quantize --evaluate' have pages of their own, also several together.",
     .operands = "RUN...",
     .operands_min = 1,
     .operands_max = 64,

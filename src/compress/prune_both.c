@@ -22,13 +22,13 @@ static Status open_out(const PruneSpec *spec, const char *file) {
     return barrier(spec->world);
 }
 
-static Status write_result(const char *out, const char *file, json_t *first, json_t *second,
+static Status write_result(const PruneSpec *spec, const char *file, json_t *first, json_t *second,
                            json_t **ret_result) {
     CLEANUP(json_decrefp) json_t *result = json_pack("{s:[O,O]}", "kinds", first, second);
     if (!result) return FAILED("out of memory");
-    TRY(prune_conclude(result, first, second));
+    TRY(prune_conclude(spec, result, first, second));
     TRY(json_write_file(file, result));
-    TRY(prune_plot(out, first, second));
+    TRY(prune_plot(spec->train.ckpt.out, first, second));
     *ret_result = json_incref(result);
     return OK;
 }
@@ -54,7 +54,7 @@ Status prune_both(const PruneSpec *spec, json_t **ret_result, bool *ret_stopped)
     mine.train.ckpt.out = two;
     TRY(prune_rounds(&mine, one, &second, &stopped));
     *ret_stopped = stopped;
-    if (spec->world->rank == 0 && !stopped) return write_result(out, file, first, second, ret_result);
+    if (spec->world->rank == 0 && !stopped) return write_result(spec, file, first, second, ret_result);
     *ret_result = json_incref(second);
     return OK;
 }

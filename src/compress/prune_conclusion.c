@@ -160,7 +160,7 @@ static Status add_comparison(json_t *sentences, const Curve *one, const Curve *t
     return add_text(sentences, text);
 }
 
-Status prune_conclude(json_t *to, const json_t *result, const json_t *other) {
+Status prune_conclude(const PruneSpec *spec, json_t *to, const json_t *result, const json_t *other) {
     CLEANUP(json_decrefp) json_t *kinds = json_array(), *sentences = json_array();
     Curve curve[2] = {curve_of(result)};
     int count = 1;
@@ -173,5 +173,7 @@ Status prune_conclude(json_t *to, const json_t *result, const json_t *other) {
         if (curve[i].last) TRY(add_time(sentences, &curve[i]));
     json_t *conclusion = json_pack("{s:O, s:O}", "kinds", kinds, "text", sentences);
     if (!conclusion || json_object_set_new(to, "conclusion", conclusion)) return FAILED("out of memory");
+    if (spec->study && json_object_set(to, "study", (json_t *)(uintptr_t)spec->study))
+        return FAILED("out of memory");
     return OK;
 }

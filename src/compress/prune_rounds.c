@@ -280,7 +280,7 @@ Status prune_rounds(const PruneSpec *spec, const char *base, json_t **ret_result
     }
     for (int64_t round = done; round <= spec->rounds && !r.stopped; round++) TRY(one_round(&r, round));
     if (r.first) {
-        TRY(prune_conclude(r.result, r.result, r.beside));
+        TRY(prune_conclude(spec, r.result, r.result, r.beside));
         TRY(json_write_file(r.file, r.result));
         TRY(prune_plot(r.out, r.result, r.beside));
     }

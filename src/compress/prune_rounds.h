@@ -21,6 +21,7 @@ typedef struct PruneSpec {
     int64_t tp;     /* heads are pruned in multiples of it */
     Group *world;   /* prune_rounds, prune_both: the ranks that train */
     const json_t *settings; /* likewise: the options of each round's training by name */
+    const json_t *study;    /* what a recipe's study published, for pruning.json; NULL: nothing */
 } PruneSpec;
 
 /* The size of a checkpoint: what pruning changes. */
@@ -56,7 +57,7 @@ MUST_USE Status prune_both(const PruneSpec *spec, json_t **ret_result, bool *ret
  * NULL. */
 MUST_USE Status prune_plot(const char *dir, const json_t *result, const json_t *beside);
 /* Adds "conclusion" to `to`: figures and sentences computed from the rounds of one or two pruning.json (other
- * may be NULL). */
-MUST_USE Status prune_conclude(json_t *to, const json_t *result, const json_t *other);
+ * may be NULL), and the study. */
+MUST_USE Status prune_conclude(const PruneSpec *spec, json_t *to, const json_t *result, const json_t *other);
 
 #endif

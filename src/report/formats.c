@@ -137,19 +137,9 @@ static void put_rows(FILE *out, const Results *results, const Columns *columns, 
     }
 }
 
-static void put_markdown(FILE *out, const Results *results, const Columns *columns) {
-    put_head(out, columns, &styles[FORMAT_MARKDOWN]);
-    fputs("| ---", out);
-    for (size_t i = 0; i < columns->count; i++) fputs(" | ---:", out);
-    fputs(" |\n", out);
-    put_rows(out, results, columns, &styles[FORMAT_MARKDOWN]);
-}
-
 #define TABULAR "tabular" /* not a setting in braces, see base/setting.h */
 
-/* Whether pdflatex has all characters of a text: those of Latin alphabets, dashes, quotation marks and the
- * ellipsis. */
-static bool is_latin(const char *text) {
+bool format_is_latin(const char *text) {
     enum { LATIN_END = 0x180, MARKS = 0x2010, MARKS_END = 0x2027 };
     for (size_t i = 0; text[i];) {
         unsigned char lead = (unsigned char)text[i++];
@@ -164,35 +154,63 @@ static bool is_latin(const char *text) {
     return true;
 }
 
-static void put_latex(FILE *out, const Results *results, const Columns *columns) {
-    bool latin = true;
-    for (size_t r = 0; r < results->count; r++) latin &= is_latin(results->runs[r].name);
+void format_begin(FILE *out, TableFormat format, size_t columns, bool latin) {
+    if (format != FORMAT_LATEX) return;
     fputs("% needs the package booktabs\n", out);
     if (!latin)
         fputs("% needs lualatex or xelatex, and a font with all letters of the names: pdflatex lacks some\n",
               out);
     fputs("\\begin{" TABULAR "}{l", out);
-    for (size_t i = 0; i < columns->count; i++) fputc('r', out);
+    for (size_t i = 0; i < columns; i++) fputc('r', out);
     fputs("}\n\\toprule\n", out);
-    put_head(out, columns, &styles[FORMAT_LATEX]);
-    fputs("\\midrule\n", out);
-    put_rows(out, results, columns, &styles[FORMAT_LATEX]);
-    fputs("\\bottomrule\n\\end{" TABULAR "}\n", out);
 }
 
-/* The sentences around the table; in LaTeX as comments, for a caption. */
+void format_head_end(FILE *out, TableFormat format, size_t columns) {
+    if (format == FORMAT_LATEX) fputs("\\midrule\n", out);
+    if (format != FORMAT_MARKDOWN) return;
+    fputs("| ---", out);
+    for (size_t i = 0; i < columns; i++) fputs(" | ---:", out);
+    fputs(" |\n", out);
+}
+
+void format_end(FILE *out, TableFormat format) {
+    if (format == FORMAT_LATEX) fputs("\\bottomrule\n\\end{" TABULAR "}\n", out);
+}
+
+void format_row(FILE *out, TableFormat format, const char *const *cells, size_t count) {
+    const Style *style = &styles[format];
+    fputs(style->begin, out);
+    for (size_t i = 0; i < count; i++) {
+        if (i) fputs(style->next, out);
+        put(out, cells[i], style->escape);
+    }
+    fputs(style->end, out);
+}
+
+static void put_runs(FILE *out, const Results *results, const Columns *columns, TableFormat format) {
+    bool latin = true;
+    for (size_t r = 0; r < results->count; r++) latin &= format_is_latin(results->runs[r].name);
+    format_begin(out, format, columns->count, latin);
+    put_head(out, columns, &styles[format]);
+    format_head_end(out, format, columns->count);
+    put_rows(out, results, columns, &styles[format]);
+    format_end(out, format);
+}
+
+void format_note(FILE *out, TableFormat format, const char *text) {
+    fputs(format == FORMAT_LATEX ? "% " : "\n", out);
+    put(out, text, styles[format].escape);
+    fputc('\n', out);
+}
+
+/* The sentences around the table. */
 static Status put_notes(FILE *out, const Results *results, const Columns *columns, TableFormat format) {
     CLEANUP(mem_freep) char *note = NULL, *trust = NULL;
-    const char *start = format == FORMAT_LATEX ? "% " : "\n";
     TRY(columns_note(results, columns, &note));
     TRY(spread_note(results, &trust));
     const char *const texts[] = {note, trust};
-    for (size_t i = 0; i < 2; i++) {
-        if (!*texts[i]) continue;
-        fputs(start, out);
-        put(out, texts[i], styles[format].escape);
-        fputc('\n', out);
-    }
+    for (size_t i = 0; i < 2; i++)
+        if (*texts[i]) format_note(out, format, texts[i]);
     return OK;
 }
 
@@ -202,7 +220,7 @@ static Status put_table(FILE *out, const Results *results, TableFormat format) {
         results_csv(out, results);
         return OK;
     }
-    (format == FORMAT_LATEX ? put_latex : put_markdown)(out, results, &columns);
+    put_runs(out, results, &columns, format);
     return put_notes(out, results, &columns, format);
 }
 

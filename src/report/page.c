@@ -105,6 +105,12 @@ void page_table(Page *page, const char *class, ...) {
     begin_rows(page);
 }
 
+void page_table_of(Page *page, const char *const *names, size_t count) {
+    begin_table(page, NULL);
+    for (size_t i = 0; i < count; i++) add_column(page, names[i]);
+    begin_rows(page);
+}
+
 void page_figure_table(Page *page, const char *class, const size_t *columns, size_t count) {
     begin_table(page, class);
     add_column(page, "run");

@@ -64,10 +64,12 @@ void put_note(Page *page, const char *name, const char *text);
 /* An entry of a legend. */
 void put_key(Page *page, int color, const char *name);
 
-/* A table: page_table with the names of the columns, which end with NULL, or page_figure_table for runs with
- * columns of of figures; then for each row page_row, its name and its cells; then page_table_end. Columns
- * whose names are empty are left out, and those after '<' are of text. `class` may be NULL. */
+/* A table: page_table with the names of the columns, which end with NULL, page_table_of with a list of them,
+ * or page_figure_table for runs with columns of figures; then for each row page_row, its name and its cells;
+ * then page_table_end. Columns whose names are empty are left out, and those after '<' are of text. `class`
+ * may be NULL. */
 void page_table(Page *page, const char *class, ...) __attribute__((sentinel));
+void page_table_of(Page *page, const char *const *names, size_t count);
 void page_figure_table(Page *page, const char *class, const size_t *columns, size_t count);
 void page_row(Page *page, const char *class);
 /* A cell with its column's heading, which phones show beside it. */

@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "report/compressed.h"
 #include "report/study.h"
 #include "report/summary.h"
 
@@ -113,6 +114,12 @@ static Status put_run(Page *page, const char *dir) {
     return put_runs(page, &results);
 }
 
+static Status put_files(Page *page, const char *dir) {
+    CLEANUP(compressed_done) Compressed of = {0};
+    TRY(compressed_add(&of, dir, NULL, NULL));
+    return put_compressed(page, &of);
+}
+
 /* What the command printed, for parts without a section of their own. */
 static Status put_output(Page *page, const char *dir) {
     CLEANUP(mem_freep) char *file = NULL, *text = NULL;
@@ -128,10 +135,8 @@ static Status put_part(Page *page, const PartsPage *of, const json_t *part) {
     static const struct {
         const char *command;
         Status (*put)(Page *page, const char *dir);
-    } kinds[] = {{"compare", put_comparison},
-                 {"train", put_run},
-                 {"prune", put_pruning},
-                 {"quantize", put_quantization}};
+    } kinds[] = {
+        {"compare", put_comparison}, {"train", put_run}, {"prune", put_files}, {"quantize", put_files}};
     CLEANUP(mem_freep) char *dir = NULL, *prefix = NULL;
     const char *name = json_string_at(part, "name"), *error = json_string_at(part, "error");
     Status (*put)(Page *, const char *) = put_output;

@@ -10,9 +10,4 @@
  * part's directory, and DIR/NAME.txt what it printed. */
 MUST_USE Status page_write_parts(const json_t *study, const char *dir);
 
-/* Sections of parts without runs to compare; they write nothing if the directory has no results of theirs:
- * pruning.json of `weft prune`, quantization.json of `weft quantize`. */
-Status put_pruning(Page *page, const char *dir);
-Status put_quantization(Page *page, const char *dir);
-
 #endif

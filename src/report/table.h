@@ -21,6 +21,18 @@ typedef enum { FORMAT_MARKDOWN, FORMAT_LATEX, FORMAT_CSV } TableFormat;
  * them, and the notes above and below it. CSV: results.csv. The caller frees *ret_text. */
 MUST_USE Status table_format(const Results *results, TableFormat format, char **ret_text);
 
+/* The same for other tables, in MARKDOWN and LATEX, row by row: begin, the row of headings, head_end, rows,
+ * end. `columns`: besides the first, of names; `latin`: format_is_latin of all names. */
+void format_begin(FILE *out, TableFormat format, size_t columns, bool latin);
+void format_row(FILE *out, TableFormat format, const char *const *cells, size_t count);
+void format_head_end(FILE *out, TableFormat format, size_t columns);
+void format_end(FILE *out, TableFormat format);
+/* A sentence below the table; in LATEX a comment, for a caption. */
+void format_note(FILE *out, TableFormat format, const char *text);
+/* Whether pdflatex has all characters of a text: those of Latin alphabets, dashes, quotation marks and the
+ * ellipsis. */
+bool format_is_latin(const char *text);
+
 /* ---- columns and cells ---- */
 
 /* Figures in the order of the columns. A figure that is the same in all runs, or follows from another one,

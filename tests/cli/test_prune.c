@@ -384,6 +384,50 @@ static void concludes_from_rounds(void **state) {
     ran_done(&shown);
 }
 
+static char *page_at(const char *path) {
+    char *text = NULL;
+    size_t size;
+    assert_ok(file_read(path, 1 << 24, &text, &size));
+    return text;
+}
+
+/* The rounds as a page with both figures, and as tables. What is stated there is what the files say: times
+ * with contention are marked and off the curves. */
+static void reports_rounds(void **state) {
+    static const char *const formats[][2] = {
+        {"markdown", "| all-rows (CPU contention) | 2 | 50.0% |"},
+        {"latex", "all-rows (CPU contention) & 2 & 50.0\\% &"},
+        {"csv", "\"weights\",0,0,"},
+    };
+    CLEANUP(json_decrefp) json_t *clean = conclusion_of(0), *busy = NULL;
+    run_ok(program_run("report", in("curves"), "--out", in("clean.html")));
+    CLEANUP(mem_freep) char *page = page_at(in("clean.html"));
+    assert_contains(page, "measured speedup 2.50x");
+    assert_contains(page, "all-rows, projected");
+    assert_null(strstr(page, "CPU contention"));
+    assert_true(path_exists(in("clean-figures/pruning-loss.svg")));
+    assert_true(path_exists(in("clean-figures/pruning-time.svg")));
+    busy = conclusion_of(1.5);
+    run_ok(program_run("report", in("curves"), "--out", in("busy.html")));
+    CLEANUP(mem_freep) char *marked = page_at(in("busy.html"));
+    assert_contains(marked, "<span class=\"badge failed\">CPU contention</span>");
+    assert_null(strstr(marked, "measured speedup"));
+    for (size_t i = 0; i < 3; i++) {
+        Ran ran = program_run("report", in("curves"), "--format", formats[i][0]);
+        assert_contains(ran.out, formats[i][1]);
+        ran_done(&ran);
+    }
+    /* Two directories are told apart by name; one that is no pruning makes all of them runs. */
+    Ran both = program_run("report", in("curves"), in("curves/weights"), "--format", "csv");
+    assert_contains(both.out, "\"curves: weights\",0,0,");
+    assert_contains(both.out, "\"weights: weights\",0,0,");
+    ran_done(&both);
+    Ran runs = program_run("report", in("curves/weights"), in("curves/all-rows/round-2"), "--format", "csv");
+    assert_contains(runs.out, "\"round-1\",finished,");
+    ran_done(&runs);
+    assert_refused(2, "a file of the run itself", "report", in("curves"), "--out", in("curves/pruning.json"));
+}
+
 /* Rounds continue from the sparsity of the model. A round that would remove too few rows leaves them to the
  * next. */
 static void rounds_continue(void **state) {
@@ -458,6 +502,7 @@ int main(void) {
         cmocka_unit_test(all_rows),
         cmocka_unit_test(two_kinds),
         cmocka_unit_test(concludes_from_rounds),
+        cmocka_unit_test(reports_rounds),
         cmocka_unit_test(rounds_continue),
         cmocka_unit_test(not_finite),
         cmocka_unit_test(bad_input),

@@ -406,6 +406,19 @@ static void assert_writes(const char *model, const char *prompt, const json_t *t
     assert_string_equal(json_string_value(json_object_get(first, "text")), json_string_value(text));
 }
 
+/* The evaluation as a page and as tables. */
+static void reports_levels(const char *dir) {
+    CLEANUP(mem_freep) char *page = NULL;
+    size_t size;
+    assert_runs(program_run("report", dir, "--out", at("judged.html")));
+    assert_ok(file_read(at("judged.html"), 1 << 24, &page, &size));
+    assert_contains(page, "<span>int4</span>the cat");
+    assert_contains(page, "int8: loss ");
+    assert_ran(program_run("report", dir, "--format", "latex"), 0, out, "int8 & 64 &");
+    assert_ran(program_run("report", dir, "--format", "csv"), 0, out, "level,batch,seconds,speedup,loss");
+    assert_ran(program_run("report", dir, dir, "--format", "markdown"), 0, out, "judged: fp32");
+}
+
 /* One command: both levels beside the original, with seconds, losses and load of batches of 32 and 64, and
  * what each writes. */
 static void test_evaluate(void **state) {
@@ -448,6 +461,7 @@ static void test_evaluate(void **state) {
     }
     assert_refused(1, "judged", "quantize", "--model", at("run"), "--out", at("judged"), "--bits", "8,4");
     assert_refused(2, "--bits", "quantize", "--model", at("run"), "--out", at("none"), "--bits", "4,8");
+    reports_levels(at("judged"));
     /* What failed halfway leaves nothing. */
     assert_refused(2, "drop one of them", "quantize", "--model", at("run"), "--out", at("halfway"), "--bits",
                    "8,4", "--calibrate", at("train.txt"), "--no-balance");
