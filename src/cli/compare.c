@@ -32,8 +32,6 @@ typedef struct CompareArgs {
     bool simulate, share_gpus, retry, quiet;
 } CompareArgs;
 
-static const char *const program_choices[] = {"cluster", "weft", "both", NULL};
-
 /* clang-format off */
 static const Option compare_table[] = {
     {OPT_TEXT("out", CompareArgs, out, "DIR"), .shown = "runs/ plus the recipe's name",
@@ -45,7 +43,7 @@ static const Option compare_table[] = {
     {OPT_FLAG("share-gpus", CompareArgs, share_gpus),
      .help = "Execute runs with more ranks than there are GPUs too: their ranks share them. Losses and memory are "
              "those of the layout; times are not, and are not ranked."},
-    {OPT_CHOICE("program", CompareArgs, program, "NAME", program_choices), .fallback = "cluster",
+    {OPT_CHOICE("program", CompareArgs, program, "NAME", recipe_programs), .shown = "the recipe's, else cluster",
      .help = "Program whose time and memory to predict: the one that the cluster file describes, if any, weft, "
              "or both."},
     {OPT_INT("repeat", CompareArgs, repeat), .fallback = "1", RANGE(1, 100),
@@ -347,10 +345,12 @@ static Status check_clusters(const CompareArgs *args, const Recipe *recipe) {
 }
 
 static Prediction prediction_of(const Comparison *of, size_t at) {
+    const char *own = json_string_value(of->recipe.program);
+    const char *program = of->args->program ? of->args->program : own ? own : "cluster";
     return (Prediction){.cluster = cluster_of(of, at),
                         .samples = of->runs[at].samples,
-                        .weft = !strcmp(of->args->program, "weft"),
-                        .both = !strcmp(of->args->program, "both")};
+                        .weft = !strcmp(program, "weft"),
+                        .both = !strcmp(program, "both")};
 }
 
 static Status predict_named(const Comparison *of, const char *name, const Prediction *prediction,

@@ -1,10 +1,10 @@
 /* A recipe is a configuration file with more keys than options: "about", a description; "scales", objects of
  * options by name, of which one can be selected, whose options override the file's own; "runs", a list of
  * objects with a name and the options that distinguish a run, of which one can be selected; "cluster", the
- * hardware on which to simulate runs; "samples", the number of training samples; and "study", what is known
- * of the published experiment. `weft compare` executes all runs. A scale may have its own runs and study;
- * scales and runs may have a cluster, and runs have the figures that the study "published". The run overrides
- * the scale, and the scale overrides the file. */
+ * hardware on which to simulate runs; "program", whose time and memory that predicts; "samples", the number
+ * of training samples; and "study", what is known of the published experiment. `weft compare` executes all
+ * runs. A scale may have its own runs and study; scales and runs may have a cluster, and runs have the
+ * figures that the study "published". The run overrides the scale, and the scale overrides the file. */
 #include "compare/recipe.h"
 
 #include <stdlib.h>
@@ -14,6 +14,8 @@
 #include "base/suggest.h"
 #include "report/study.h"
 
+const char *const recipe_programs[] = {"cluster", "weft", "both", NULL};
+
 static bool is_among(const char *key, const char *const *names) {
     for (; *names; names++)
         if (!strcmp(key, *names)) return true;
@@ -21,7 +23,7 @@ static bool is_among(const char *key, const char *const *names) {
 }
 
 bool recipe_scale_has_key(const char *key) {
-    static const char *const keys[] = {"runs", "cluster", "samples", "study", NULL};
+    static const char *const keys[] = {"runs", "cluster", "program", "samples", "study", NULL};
     return is_among(key, keys);
 }
 
@@ -122,6 +124,13 @@ static Status check_cluster(const json_t *object, const char *path) {
     return USAGE("%s: cluster: expected the name of a cluster, or null", path);
 }
 
+static Status check_program(const json_t *object, const char *path) {
+    const json_t *program = json_object_get(object, "program");
+    if (!program || json_is_null(program)) return OK;
+    if (json_is_string(program) && is_among(json_string_value(program), recipe_programs)) return OK;
+    return USAGE("%s: program: expected \"cluster\", \"weft\" or \"both\"", path);
+}
+
 static Status check_samples(const json_t *object, const char *path) {
     const json_t *samples = json_object_get(object, "samples");
     if (!samples || json_is_null(samples) || json_number_value(samples) >= 1) return OK;
@@ -131,12 +140,13 @@ static Status check_samples(const json_t *object, const char *path) {
 /* What a recipe has besides options and runs, with those of its scale. */
 static Status check_rest(const json_t *file, const char *path) {
     TRY(check_cluster(file, path));
+    TRY(check_program(file, path));
     TRY(check_samples(file, path));
     return study_check(json_object_get(file, "study"), path);
 }
 
 Status recipe_settle(json_t *file, const char *path, const char *scale, const char *run) {
-    static const char *const keys[] = {"cluster", "samples", "study"};
+    static const char *const keys[] = {"cluster", "program", "samples", "study"};
     TRY(settle_about(file, path));
     TRY(settle_scale(file, path, scale));
     TRY(settle_run(file, path, run));
@@ -171,6 +181,7 @@ Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale) {
     *ret_recipe = (Recipe){.about = about,
                            .runs = json_incref(runs),
                            .cluster = json_incref(json_object_get(file, "cluster")),
+                           .program = json_incref(json_object_get(file, "program")),
                            .study = json_is_object(study) ? json_incref(study) : NULL,
                            /* of the file's data */
                            .samples = scale && !own_samples ? 0 : json_number_value(samples),
@@ -184,6 +195,7 @@ void recipe_done(Recipe *recipe) {
     json_decref(recipe->about);
     json_decref(recipe->runs);
     json_decref(recipe->cluster);
+    json_decref(recipe->program);
     json_decref(recipe->study);
 }
 

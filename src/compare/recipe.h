@@ -13,11 +13,16 @@ typedef struct Recipe {
     json_t *about;   /* string, or NULL */
     json_t *runs;    /* validated array of objects with unique names */
     json_t *cluster; /* default cluster of the runs; NULL or JSON null: no default */
+    json_t *program; /* which program to predict: one of recipe_programs; NULL or JSON null: no default */
     json_t *study;   /* validated, see report/study.h; NULL: none */
     double samples;  /* training samples per epoch, to simulate epochs without the data; 0: unknown */
     bool resized;    /* the scale gives the runs another size than the study's */
     bool other_runs; /* the scale's runs are not those of the study, whose claims may name others */
 } Recipe;
+
+/* Whose time and memory predictions are for: the program that the cluster describes, weft, or both.
+ * NULL-terminated. */
+extern const char *const recipe_programs[];
 
 MUST_USE Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale);
 void recipe_done(Recipe *recipe);

@@ -381,9 +381,12 @@ static void judge(FILE *out, const Results *results, const json_t *claim, Verdic
             *ret_verdict = relation_holds(claim, &seen) ? VERDICT_HOLDS : VERDICT_FAILS;
     }
     if (!known) put_unknown(out, results, claim, figure);
-    if (!compare(results, claim, SOURCE_PUBLISHED, figure, &seen)) return;
-    fputs("; ", out);
-    put_compared(out, claim, &seen, figure);
+    static const FigureSource others[] = {SOURCE_WEFT, SOURCE_PUBLISHED};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (!compare(results, claim, others[i], figure, &seen)) continue;
+        fputs("; ", out);
+        put_compared(out, claim, &seen, figure);
+    }
 }
 
 Status claim_judge(const Results *results, const json_t *claim, Verdict *ret_verdict, char **ret_detail) {
