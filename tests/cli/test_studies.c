@@ -142,7 +142,7 @@ static void listed(void **state) {
     ran_done(&ran);
     ran = program_run("study", "squad", "--simulate", "--out", fixture->out);
     assert_int_equal(ran.code, 0);
-    assert_contains(ran.err, "6 simulated");
+    assert_contains(ran.err, "7 simulated");
     ran_done(&ran);
     char *page = read_in(fixture->out, "report.html");
     assert_contains(page, "<h2>Replicas and pipelines: The study</h2>");
