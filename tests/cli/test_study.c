@@ -233,6 +233,8 @@ static void predicts_one_program(void **state) {
     const Fixture *fixture = *state;
     static const char *const programs[] = {"cluster", "weft", "both"};
     double peak[3], step[3];
+    assert_ok(file_replace(fixture->recipe, "{\"program\": \"two\", \"runs\": [{\"name\": \"a\"}]}", 43));
+    assert_refused(2, "program: expected \"cluster\", \"weft\" or \"both\"", "compare", fixture->recipe);
     for (int i = 0; i < 3; i++) {
         Ran ran =
             program_run("compare", recipe, "--out", fixture->out, "--simulate", "--program", programs[i]);
@@ -275,14 +277,38 @@ static json_t *simulated_recipe(const Fixture *fixture, const char *name) {
     return json;
 }
 
-/* DDP and FSDP on one and two GPUs, each with the same batch: with FSDP, GPT's epoch is nearly halved, as in
- * the study (44%), and BERT's, whose vocabulary is most of it, gains little or nothing; FSDP needs less
- * memory. */
+/* Replicas in fp32 and pipelines in fp16, as the study had them, for its program and for weft: both make the
+ * pipelines faster, and neither leaves the GPUs as idle as the study. */
+static void simulates_both_programs(void **state) {
+    json_t *json = simulated_recipe(*state, "squad-bert-base");
+    const char *const precisions[] = {"fp32", "fp16", "fp16"};
+    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) {
+        const json_t *run = run_of(json, i), *summary = json_object_get(run, "summary");
+        const json_t *weft = json_object_get(summary, "weft");
+        assert_string_equal(text_of(json_object_get(summary, "layout"), "precision"), precisions[i]);
+        assert_contains(text_of(summary, "program"), "PyTorch");
+        assert_true(figure_of(run, "samples_per_s") > 0);
+        assert_true(json_number_at(weft, "samples_per_s") > figure_of(run, "samples_per_s"));
+        /* the steps of 5 epochs; the study's runtimes allow a third of them at its samples/s */
+        assert_true(figure_of(run, "steps") == 41174);
+        assert_true(in(run, "published", "steps") < 0.35 * 41174);
+        assert_true(figure_of(run, "utilization") > 1.1 * in(run, "published", "utilization") || i == 0);
+        assert_true(fabs(in(run, "difference_from_published_percent", "runtime_s")) < 40);
+    }
+    assert_string_equal(text_of(finding_of(json, 0), "verdict"), "holds");
+    assert_contains(text_of(finding_of(json, 1), "detail"), "; predicted, weft ");
+    assert_string_equal(text_of(finding_of(json, 4), "verdict"), "does not hold");
+    json_decref(json);
+}
+
+/* DDP and FSDP on one and two GPUs, each with the same batch: with PyTorch's FSDP, GPT's epoch is nearly
+ * halved, as in the study (44%), and BERT's, whose vocabulary is most of it, gains less (23%); FSDP needs
+ * less memory. */
 static void scales_like_the_study(void **state) {
     static const struct {
         const char *recipe;
         double at_least, at_most; /* two GPUs relative to one */
-    } studies[] = {{"shakespeare-mingpt", 0.45, 0.60}, {"dialogues-bert", 0.75, 1.20}};
+    } studies[] = {{"shakespeare-mingpt", 0.45, 0.60}, {"dialogues-bert", 0.60, 0.85}};
     for (size_t i = 0; i < sizeof studies / sizeof *studies; i++) {
         json_t *json = simulated_recipe(*state, studies[i].recipe);
         const json_t *ddp[] = {run_of(json, 0), run_of(json, 1)},
@@ -314,9 +340,9 @@ static void simulates_released_weights(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(compares_with_study),       TEST(resized_study),
-                                       TEST(refuses_studies),           TEST(simulates_runtime),
-                                       TEST(predicts_one_program),      TEST(scales_like_the_study),
-                                       TEST(simulates_released_weights)};
+    const struct CMUnitTest tests[] = {
+        TEST(compares_with_study),        TEST(resized_study),          TEST(refuses_studies),
+        TEST(simulates_runtime),          TEST(predicts_one_program),   TEST(scales_like_the_study),
+        TEST(simulates_released_weights), TEST(simulates_both_programs)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }
