@@ -1,9 +1,8 @@
 /* The fields of Hugging Face's TrainingArguments, as its example scripts read them from a JSON file, and the
  * scripts' own arguments for model and data.
  *
- * A field that is absent keeps weft's default, with one exception: a file that names the learning rate, the
- * schedule or the warm-up has transformers' schedule, which is linear, without warm-up and counts from 0
- * unless the file asks for something else. */
+ * A field that is absent keeps weft's default, with one exception: the schedule is transformers', which is
+ * linear, without warm-up and counts from 0 unless the file asks for something else. */
 #include <string.h>
 
 #include "base/fs.h"
@@ -42,6 +41,17 @@ static Status take_percentage(Invocation *call, const Key *key, json_t *value) {
     if (!json_is_number(value)) return key_must_be(call, key->path, "a number from 0 to 100");
     if (!fraction) return FAILED("out of memory while reading %s", call->config_path);
     return configfile_set(call, key->option, key->path, fraction);
+}
+
+/* weft's best checkpoint, to which the link best in --out leads, has the lowest validation loss. */
+static Status take_best(Invocation *call, const Key *key, json_t *value) {
+    const json_t *metric = field(call, "metric_for_best_model");
+    bool loss =
+        !names(call, "metric_for_best_model") || is_text(metric, "loss") || is_text(metric, "eval_loss");
+    if (!json_is_boolean(value)) return key_must_be(call, key->path, "true or false");
+    if (json_is_false(value) || loss) return OK;
+    return key_must_be(call, "metric_for_best_model",
+                       "\"loss\": the link best leads to the lowest validation loss");
 }
 
 /* logging_steps below 1 is a fraction of the run; metrics.jsonl then keeps every step. */
@@ -166,7 +176,9 @@ static const Key keys[] = {
     OFF("adafactor", "weft has no Adafactor"),
     OFF("label_smoothing_factor", "weft has no label smoothing"),
     OFF("neftune_noise_alpha", "weft adds no noise to embeddings"),
-    TAKE("load_best_model_at_end", NULL, take_later), /* the link best in --out leads to it anyway */
+    TAKE("load_best_model_at_end", "eval-every", take_best),
+    LATER("metric_for_best_model", "eval-every"),
+    LATER("greater_is_better", "eval-every"),
     OFF("auto_find_batch_size", "use 'weft plan' to find a micro-batch that fits"),
     OFF("galore", "weft has no GaLore"),
     OFF("fp16_full_eval", "weft evaluates in the training precision"),
@@ -174,30 +186,31 @@ static const Key keys[] = {
 };
 
 static const char *const unused[] = {
-    "accelerator_config", "activation_checkpointing_kwargs", "average_tokens_across_devices", "batch_eval_metrics", "cache_dir", "data_seed",
-    "dataloader_in_order", "dataloader_multiprocessing_context",
-    "dataloader_num_workers", "dataloader_persistent_workers", "dataloader_pin_memory",
-    "dataloader_prefetch_factor", "ddp_backend", "ddp_broadcast_buffers", "ddp_bucket_cap_mb",
-    "ddp_find_unused_parameters", "ddp_static_graph", "ddp_timeout", "debug", "dispatch_batches", "do_eval", "do_predict",
-    "do_train", "eval_accumulation_steps", "eval_batch_size", "eval_delay", "eval_do_concat_batches",
-    "enable_jit_checkpoint", "eval_on_start", "eval_use_gather_object", "fp16_backend", "fp16_opt_level", "fsdp_config",
-    "fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap", "full_determinism",
-    "gradient_checkpointing_kwargs", "greater_is_better", "group_by_length", "half_precision_backend",
-    "hub_always_push", "hub_model_id", "hub_private_repo", "hub_revision", "hub_strategy", "hub_token",
-    "ignore_data_skip", "include_for_metrics", "include_inputs_for_metrics", "include_num_input_tokens_seen",
+    "accelerator_config", "activation_checkpointing_kwargs", "average_tokens_across_devices",
+    "batch_eval_metrics", "cache_dir", "data_seed", "dataloader_in_order",
+    "dataloader_multiprocessing_context", "dataloader_num_workers", "dataloader_persistent_workers",
+    "dataloader_pin_memory", "dataloader_prefetch_factor", "ddp_backend", "ddp_broadcast_buffers",
+    "ddp_bucket_cap_mb", "ddp_find_unused_parameters", "ddp_static_graph", "ddp_timeout", "debug",
+    "dispatch_batches", "do_eval", "do_predict", "do_train", "eval_accumulation_steps", "eval_batch_size",
+    "eval_delay", "eval_do_concat_batches", "enable_jit_checkpoint", "eval_on_start",
+    "eval_use_gather_object", "fp16_backend", "fp16_opt_level", "fsdp_config", "fsdp_min_num_params",
+    "fsdp_transformer_layer_cls_to_wrap", "full_determinism", "gradient_checkpointing_kwargs",
+    "group_by_length", "half_precision_backend", "hub_always_push", "hub_model_id",
+    "hub_private_repo", "hub_revision", "hub_strategy", "hub_token", "ignore_data_skip",
+    "include_for_metrics", "include_inputs_for_metrics", "include_num_input_tokens_seen",
     "include_tokens_per_second", "jit_mode_eval", "label_names", "length_column_name", "liger_kernel_config",
     "local_rank", "log_level", "log_level_replica", "log_on_each_node", "logging_dir", "logging_first_step",
-    "logging_nan_inf_filter", "metric_for_best_model", "mp_parameters", "optim_args", "optim_target_modules",
+    "logging_nan_inf_filter", "mp_parameters", "optim_args", "optim_target_modules",
     "overwrite_cache", "overwrite_output_dir", "parallelism_config", "past_index",
     "per_device_eval_batch_size", "per_gpu_eval_batch_size", "prediction_loss_only",
-    "preprocessing_num_workers", "project", "push_to_hub", "push_to_hub_model_id", "push_to_hub_organization",
-    "push_to_hub_token", "ray_scope", "remove_unused_columns", "report_to",
+    "preprocessing_num_workers", "project", "push_to_hub", "push_to_hub_model_id",
+    "push_to_hub_organization", "push_to_hub_token", "ray_scope", "remove_unused_columns", "report_to",
     "restore_callback_states_from_checkpoint", "run_name", "save_on_each_node", "save_only_model",
     "save_safetensors", "skip_memory_metrics", "split_batches", "torch_compile", "torch_compile_backend",
     "torch_compile_mode", "torch_empty_cache_steps", "torchdynamo", "tp_size", "tpu_metrics_debug",
     "tpu_num_cores", "trackio_bucket_id", "trackio_space_id", "trackio_static_space_id",
-    "train_sampling_strategy", "use_cache", "use_fast_tokenizer", "use_ipex",
-    "use_legacy_prediction_loop", "use_liger_kernel", "use_mps_device", NULL
+    "train_sampling_strategy", "use_cache", "use_fast_tokenizer", "use_ipex", "use_legacy_prediction_loop",
+    "use_liger_kernel", "use_mps_device", NULL
 };
 /* clang-format on */
 
@@ -221,14 +234,20 @@ static bool set_by_file(const Invocation *call, const char *option) {
     return slot && slot->file_key;
 }
 
-/* The schedule is transformers', with its defaults, if the file names a part of it, or names the learning
- * rate and has no schedule in weft's or DeepSpeed's keys. */
+/* Whether the file has fields that only TrainingArguments has and most of its files set. */
+static bool is_theirs(const Invocation *call) {
+    return names(call, "learning_rate") || names(call, "num_train_epochs") || names(call, "max_steps") ||
+           names(call, "per_device_train_batch_size");
+}
+
+/* The schedule is transformers', with its defaults, if the file names a part of it, or is one of
+ * TrainingArguments without a schedule in weft's or DeepSpeed's keys. */
 static Status finish_schedule(Invocation *call, bool *ret_theirs) {
     bool type = names(call, "lr_scheduler_type");
     bool named = type || names(call, "warmup_steps") || names(call, "warmup_ratio");
     bool others = set_by_file(call, "schedule") && !type;
     bool own = set_by_file(call, "warmup") || set_by_file(call, "warmup-ratio");
-    *ret_theirs = named || (names(call, "learning_rate") && !others && !own);
+    *ret_theirs = named || (is_theirs(call) && !others && !own);
     if (!*ret_theirs || others || set_by_file(call, "schedule-from-zero")) return OK;
     if (is_text(field(call, "lr_scheduler_type"), "warmup_stable_decay") && !set_by_file(call, "decay-type"))
         TRY(key_set_text(call, "decay-type", "lr_scheduler_type", "cosine"));

@@ -115,6 +115,15 @@ static void files(void **state) {
          "\"precision\": \"bf16\", \"recompute\": \"block\", \"seq\": 512, \"zero\": null}",
          ": 7 keys have no effect in weft: do_train, do_eval, per_device_eval_batch_size, logging_dir, "
          "save_safetensors, report_to and dataloader_num_workers"},
+        {"transformers-arguments", 2,
+         "{\"out\": \"runs/finetuned\", \"batch\": 16, \"micro-batch\": 4, \"lr\": 3e-5, \"weight-decay\": "
+         "0.01, "
+         "\"epochs\": 2, \"steps\": null, \"schedule\": \"linear\", \"schedule-from-zero\": true, "
+         "\"warmup\": 10, "
+         "\"eval-every\": 20, \"save-every\": 20, \"keep\": 2, \"recompute\": \"block\", \"device\": "
+         "\"cpu\", "
+         "\"precision\": null, \"zero\": null, \"log-every\": 500}",
+         "eval_do_concat_batches and 11 more"},
         {"trainer-with-deepspeed", 4,
          "{\"model\": \"bert-tiny\", \"out\": \"runs/classifier\", \"batch\": 128, \"micro-batch\": 4, "
          "\"steps\": 600, \"epochs\": null, \"eval-every\": \"epoch\", \"save-every\": \"epoch\", \"lr\": "
@@ -131,6 +140,20 @@ static void files(void **state) {
         assert_options(call, cases[i].file, cases[i].options);
         assert_int_equal(call->warning_count, 1);
         if (!strstr(call->warnings[0], cases[i].unused)) fail_msg("%s", call->warnings[0]);
+        invocation_free(call);
+    }
+}
+
+/* What transformers writes is also what to plan and to profile. */
+static void written_by_transformers(void **state) {
+    static const Command *const commands[] = {&command_plan, &command_bench};
+    const char *path = WEFT_TEST_DIR "/cli/configs/transformers-arguments.json";
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        Invocation *call = NULL;
+        const char *argv[] = {"--config", path, "--ranks", "2", "--model", "gpt2-tiny"};
+        assert_ok(invocation_new(&call, commands[i], 6, (char **)(uintptr_t)argv));
+        assert_options(call, commands[i]->name,
+                       "{\"batch\": 16, \"micro-batch\": 4, \"recompute\": \"block\"}");
         invocation_free(call);
     }
 }
@@ -161,6 +184,8 @@ static void training_arguments(void **state) {
     assert_text("{\"learning_rate\": 1e-3}", 1,
                 "{\"lr\": 1e-3, \"warmup\": 0, \"schedule\": \"linear\", \"schedule-from-zero\": true}");
     assert_text("{\"num_train_epochs\": 2}", 1,
+                "{\"warmup\": 0, \"schedule\": \"linear\", \"schedule-from-zero\": true}");
+    assert_text("{\"seed\": 2, \"weight_decay\": 0.1}", 1,
                 "{\"warmup\": null, \"schedule\": null, \"schedule-from-zero\": null}");
     assert_text("{\"learning_rate\": 1e-3, \"warmup\": 7}", 1,
                 "{\"warmup\": 7, \"schedule\": null, \"schedule-from-zero\": null}");
@@ -205,6 +230,11 @@ static void training_arguments(void **state) {
     assert_rejected("{\"optim\": \"adafactor\"}", "optim: expected \"adamw_torch\"");
     assert_rejected("{\"optim\": \"adamw_bnb_8bit\"}", "optim: expected \"adamw_torch\"");
     assert_rejected("{\"optim\": \"adamw_torch(\"}", "optim: expected \"adamw_torch\"");
+    assert_text("{\"load_best_model_at_end\": true, \"metric_for_best_model\": \"eval_loss\"}", 1, "{}");
+    assert_text("{\"load_best_model_at_end\": false, \"metric_for_best_model\": \"f1\"}", 1, "{}");
+    assert_rejected("{\"load_best_model_at_end\": true, \"metric_for_best_model\": \"f1\"}",
+                    "metric_for_best_model: expected \"loss\"");
+    assert_rejected("{\"load_best_model_at_end\": 1}", "load_best_model_at_end: expected true or false");
     assert_rejected("{\"activation_checkpointing\": 7}", "activation_checkpointing: expected");
     assert_rejected("{\"gradient_checkpointing\": 7}", "gradient_checkpointing: expected true or false");
     assert_rejected("{\"use_cpu\": \"yes\"}", "use_cpu: expected true or false");
@@ -315,9 +345,11 @@ static void training_keys(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files),      cmocka_unit_test(batches),       cmocka_unit_test(training_arguments),
-        cmocka_unit_test(features),   cmocka_unit_test(unknown_keys),  cmocka_unit_test(other_commands),
-        cmocka_unit_test(named_file), cmocka_unit_test(training_keys),
+        cmocka_unit_test(files),          cmocka_unit_test(written_by_transformers),
+        cmocka_unit_test(batches),        cmocka_unit_test(training_arguments),
+        cmocka_unit_test(features),       cmocka_unit_test(unknown_keys),
+        cmocka_unit_test(other_commands), cmocka_unit_test(named_file),
+        cmocka_unit_test(training_keys),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }
