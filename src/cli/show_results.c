@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "report/spread.h"
+#include "report/steps.h"
 #include "report/study.h"
 #include "report/summary.h"
 #include "report/table.h"
@@ -69,7 +70,9 @@ Status show_results(const Results *results, FILE *out) {
     CLEANUP(mem_freep) char *table = NULL, *summary = NULL, *note = NULL, *trust = NULL;
     TableLook look = {terminal_width(out), terminal_color(out), terminal_utf8()};
     Columns columns = results_columns(results);
+    CLEANUP(grid_done) Grid steps = {0};
     TRY(columns_note(results, &columns, &note));
+    TRY(steps_grid(results, &steps));
     TRY(table_text(results, look, &table));
     TRY(results_summary(results, &summary));
     TRY(spread_note(results, &trust));
@@ -83,5 +86,9 @@ Status show_results(const Results *results, FILE *out) {
         fputc('\n', out);
     }
     put_wrapped(out, summary, look.width, look.utf8);
+    if (steps.count) {
+        fputc('\n', out);
+        grid_text(out, &steps);
+    }
     return put_findings(out, results, look);
 }

@@ -7,6 +7,7 @@
 #include "base/terminal.h"
 #include "report/comparable.h"
 #include "report/spread.h"
+#include "report/steps.h"
 #include "report/study.h"
 #include "report/table.h"
 #include "report/text.h"
@@ -214,19 +215,30 @@ static Status put_notes(FILE *out, const Results *results, const Columns *column
     return OK;
 }
 
-static Status put_table(FILE *out, const Results *results, TableFormat format) {
+/* Published losses by step, in a table of their own. */
+static Status put_steps(FILE *out, const Results *results, TableFormat format) {
+    CLEANUP(grid_done) Grid grid = {0};
+    TRY(steps_grid(results, &grid));
+    if (!grid.count) return OK;
+    fputc('\n', out);
+    grid_format(out, &grid, format);
+    return OK;
+}
+
+static Status put_whole(FILE *out, const Results *results, TableFormat format) {
     Columns columns = results_published(results) ? results_columns(results) : results_own_columns(results);
     if (format == FORMAT_CSV) {
         results_csv(out, results);
         return OK;
     }
     put_runs(out, results, &columns, format);
-    return put_notes(out, results, &columns, format);
+    TRY(put_notes(out, results, &columns, format));
+    return put_steps(out, results, format);
 }
 
 Status table_format(const Results *results, TableFormat format, char **ret_text) {
     CLEANUP(text_done) Text text = {0};
     TRY(text_open(&text));
-    TRY(put_table(text.out, results, format));
+    TRY(put_whole(text.out, results, format));
     return text_take(&text, ret_text, NULL);
 }

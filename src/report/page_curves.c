@@ -71,6 +71,23 @@ static Status add_curve(Plot *plot, size_t at, const char *label, const Run *run
     return OK;
 }
 
+/* The losses that a study published, as points. */
+static Status add_published(Plot *plot, const Results *results, bool validation) {
+    const json_t *entry;
+    size_t i;
+    TRY(plot_series(plot, (Series){.label = "published", .color = COLOR_GRAY, .dots = true}));
+    results_foreach(results, run) {
+        json_array_foreach(json_object_get(run->published, "by_step"), i, entry) {
+            double x = x_at(run, BY_TOKENS, json_number_at(entry, "step")), loss;
+            if (has_loss(run) && isfinite(x) &&
+                json_has_number(entry, validation ? "val_loss" : "loss", &loss))
+                TRY(plot_point(plot, x, loss, NAN, run->name));
+        }
+    }
+    plot_require(plot, 1);
+    return OK;
+}
+
 static Status put_by_tokens(Page *page, const Results *results, bool validation) {
     CLEANUP(plot_done)
     Plot plot = {.name = validation ? "validation-loss" : "loss-tokens",
@@ -84,6 +101,7 @@ static Status put_by_tokens(Page *page, const Results *results, bool validation)
         TRY(label_of(results, i, &label));
         TRY(add_curve(&plot, i, label, run, validation ? &run->val_loss : &run->loss, BY_TOKENS));
     }
+    if (results_published(results)) TRY(add_published(&plot, results, validation));
     return put_plot(page, &plot, validation ? "Validation loss" : "Training loss", "by tokens");
 }
 

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "report/bars.h"
 #include "report/page.h"
+#include "report/steps.h"
 #include "report/study.h"
 #include "report/table.h"
 
@@ -143,6 +144,17 @@ static Status put_source_bars(Page *page, const Results *results) {
     return put_bars(page, &chart);
 }
 
+/* ---- losses by step ---- */
+
+static Status put_steps(Page *page, const Results *results) {
+    CLEANUP(grid_done) Grid grid = {0};
+    TRY(steps_grid(results, &grid));
+    if (!grid.count) return OK;
+    page_put(page, "<h3>Losses by step</h3>\n");
+    grid_page(page, &grid);
+    return OK;
+}
+
 /* ---- findings ---- */
 
 static Status put_findings(Page *page, const Results *results) {
@@ -179,6 +191,7 @@ Status put_study(Page *page, const Results *results) {
     if (figures_shown) {
         put_figures(page, results);
         TRY(put_source_bars(page, results));
+        TRY(put_steps(page, results));
     }
     TRY(put_findings(page, results));
     if (note) put_note(page, NULL, note);

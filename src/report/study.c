@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/suggest.h"
 #include "report/spread.h"
+#include "report/steps.h"
 #include "report/text.h"
 #include "tokenizer/tokenizer.h"
 
@@ -58,7 +59,8 @@ static Status check_keys(const json_t *object, const char *from, const char *con
 }
 
 Status published_check(const json_t *published, const char *from) {
-    static const char *const keys[] = {"hardware", "source", "outcome", peak_gib, NULL};
+    static const char *const keys[] = {"hardware", "source", "outcome", "by_step", peak_gib, NULL};
+    enum { TEXTS = 3, NUMBERS = 4 }; /* the first are texts, the last numbers */
     const char *key;
     json_t *value;
     size_t figure, at;
@@ -68,10 +70,11 @@ Status published_check(const json_t *published, const char *from) {
     json_object_foreach((json_t *)(uintptr_t)published, key, value) {
         for (at = 0; keys[at] && strcmp(key, keys[at]);) at++;
         if (!keys[at] && !find_figure(key, &figure)) return unknown_key(from, key, keys, true);
-        if (at < 3 && !json_is_string(value)) return USAGE("%s: %s: expected a string", from, key);
-        if (at >= 3 && !json_is_number(value))
+        if (at < TEXTS && !json_is_string(value)) return USAGE("%s: %s: expected a string", from, key);
+        if (at >= NUMBERS && !json_is_number(value))
             return USAGE("%s: published: %s: expected a number", from, key);
     }
+    TRY(steps_check(json_object_get(published, "by_step"), from));
     const char *outcome = json_string_at(published, "outcome");
     if (outcome && strcmp(outcome, out_of_memory))
         return USAGE("%s: published: outcome: expected \"%s\"", from, out_of_memory);

@@ -2,7 +2,8 @@
  *
  * A recipe's "study" is {"title", "hardware", "source", "note", "columns": [FIGURE ...], "claims": [...]},
  * all optional. A run's "published" has values by figure (the keys of results.json; "peak_gib" is peak_bytes
- * in GiB), "outcome": "out of memory", and its own "hardware" and "source" if they differ from the study's.
+ * in GiB), "outcome": "out of memory", losses after certain steps, "by_step": [{"step", "loss", "val_loss"},
+ * ...], and its own "hardware" and "source" if they differ from the study's.
  *
  * A claim is {"text", "run", "figure", "relation", "than", "by"}: the figure of a run is "higher" or "lower"
  * than that of another, or "equal", by at least (equal: at most) the fraction `by`, 0.01 by default. "run"

@@ -2,6 +2,7 @@
  * clusters. */
 #include <math.h>
 
+#include "base/memory.h"
 #include "cli/comparison.h"
 
 static const char study_text[] =
@@ -132,6 +133,48 @@ static void resized_study(void **state) {
     ran_done(&ran);
 }
 
+/* The losses of one training after several steps, beside those that the study published. */
+static void compares_losses_by_step(void **state) {
+    static const char recipe[] =
+        "{\"data\": [\"self\"], \"model\": \"gpt2-tiny\", \"layers\": 1, \"hidden\": 16, \"heads\": 2, "
+        "\"seq\": 16, \"batch\": 4, \"steps\": 4, \"eval-every\": 2, \"eval-batches\": 1, \"save-every\": 0, "
+        "\"runs\": [{\"name\": \"A\", \"published\": {\"by_step\": [{\"step\": 0, \"val_loss\": 5}, "
+        "{\"step\": 3, \"loss\": 2}, {\"step\": 9, \"loss\": 1}]}}]}";
+    const Fixture *fixture = *state;
+    char out[80], metrics[100], row[64];
+    double val_loss = 0, loss = 0;
+    snprintf(out, sizeof out, "%s/by-step", fixture->dir);
+    snprintf(metrics, sizeof metrics, "%s/a/metrics.jsonl", out);
+    assert_ok(file_replace(fixture->recipe, recipe, sizeof recipe - 1));
+    Ran ran = program_run("compare", fixture->recipe, "--out", out, "--quiet");
+    if (ran.code) fail_msg("%s", ran.err);
+    CLEANUP(mem_freep) char *lines = NULL;
+    size_t size;
+    assert_ok(file_read(metrics, 1 << 20, &lines, &size));
+    for (char *at = lines, *end; (end = strchr(at, '\n')); at = end + 1) {
+        *end = 0;
+        json_t *line = parsed(at);
+        if (json_int_at(line, "step") == 0) json_has_number(line, "val_loss", &val_loss);
+        if (json_int_at(line, "step") == 3) json_has_number(line, "loss", &loss);
+        json_decref(line);
+    }
+    assert_true(val_loss > 0 && loss > 0);
+    snprintf(row, sizeof row, "| A | 0 | - | - | - | %.4f | 5.0000 |", val_loss);
+    Ran table = program_run("report", out, "--format", "markdown");
+    assert_contains(table.out, row);
+    snprintf(row, sizeof row, "| A | 3 | %.4f | 2.0000 | %.1f%% | - |", loss, 100 * (loss / 2 - 1));
+    assert_contains(table.out, row);
+    assert_contains(table.out, "| A | 9 | - | 1.0000 | - | - |"); /* it did not get that far */
+    snprintf(row, sizeof row, "%.4f     2.0000", loss);
+    assert_contains(ran.out, row);
+    ran_done(&table);
+    ran_done(&ran);
+    char *html = read_in(out, "report.html");
+    assert_contains(html, "<h3>Losses by step</h3>");
+    free(html);
+    assert_ok(dir_remove(out));
+}
+
 /* Unknown keys and runs of a study are refused by name, also by commands that do not use it. */
 static void refuses_studies(void **state) {
     static const struct {
@@ -147,6 +190,9 @@ static void refuses_studies(void **state) {
         {"{}", "{\"val_los\": 1}", "run 'A': "},
         {"{}", "{\"val_los\": 1}", "unknown key 'val_los'; did you mean 'val_loss'?"},
         {"{}", "{\"val_loss\": \"1\"}", "published: val_loss: expected a number"},
+        {"{}", "{\"by_step\": [{\"loss\": 1}]}", "by_step: entry 1: expected a 'step', a whole number"},
+        {"{}", "{\"by_step\": [{\"step\": 1, \"lost\": 1}]}", "entry 1: unknown key 'lost'; expected step"},
+        {"{}", "{\"by_step\": 3}", "by_step: expected a list of objects"},
         {"{}", "{\"outcome\": \"bad\"}", "published: outcome: expected \"out of memory\""},
         {"5", "{}", "study: expected an object"},
     };
@@ -341,8 +387,8 @@ static void simulates_released_weights(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(compares_with_study),        TEST(resized_study),          TEST(refuses_studies),
-        TEST(simulates_runtime),          TEST(predicts_one_program),   TEST(scales_like_the_study),
-        TEST(simulates_released_weights), TEST(simulates_both_programs)};
+        TEST(compares_with_study),   TEST(compares_losses_by_step),    TEST(resized_study),
+        TEST(refuses_studies),       TEST(simulates_runtime),          TEST(predicts_one_program),
+        TEST(scales_like_the_study), TEST(simulates_released_weights), TEST(simulates_both_programs)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }
