@@ -13,7 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!fuzz_succeeded(json_read_file(path, &one))) return 0;
     snprintf(path, sizeof path, "%s/%s", fuzz_dir_path(), names[1]);
     if (path_exists(path)) (void)fuzz_succeeded(json_read_file(path, &two));
-    if (fuzz_succeeded(prune_conclude(to, one, two))) fuzz_require(json_object_get(to, "conclusion"));
+    if (fuzz_succeeded(prune_conclude(&(PruneSpec){0}, to, one, two)))
+        fuzz_require(json_object_get(to, "conclusion"));
     return 0;
 }
 
