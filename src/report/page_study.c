@@ -100,24 +100,39 @@ static bool find_main(const Results *results, size_t *ret_figure) {
     return false;
 }
 
-/* The longest value of a run's sources. */
+/* The longest value of a run's sources; 0 if none is drawn, because the study did not report the figure. */
 static double longest_of(const Run *run, size_t figure) {
     double longest = 0;
-    for (FigureSource source = 0; source < SOURCES && run->published; source++)
+    if (!isfinite(run_source_figure(run, SOURCE_PUBLISHED, figure))) return 0;
+    for (FigureSource source = 0; source < SOURCES; source++)
         longest = fmax(longest, run_source_figure(run, source, figure));
     return longest;
+}
+
+/* A source as the legend names it: predictions with their program, if there are also weft's. */
+static const char *legend_of(char *buffer, const Results *results, FigureSource source) {
+    const char *program = NULL;
+    bool weft = false;
+    results_foreach(results, run) {
+        if (!program) program = run_program(run);
+        weft |= run_has_source(run, SOURCE_WEFT);
+    }
+    snprintf(buffer, CELL_SIZE, "%s%s%s", source_name(source), source == SOURCE_PREDICTED && weft ? ", " : "",
+             source == SOURCE_PREDICTED && weft ? program : "");
+    return buffer;
 }
 
 /* Bars of models of different sizes differ by orders of magnitude, so each run then has its own scale. */
 static Status put_source_bars(Page *page, const Results *results) {
     static const int colors[SOURCES] = {7, 5, 4, 0};
     BarCategory sources[SOURCES];
+    char legends[SOURCES][CELL_SIZE];
     CLEANUP(bars_done) BarChart chart = {.categories = sources, .legend = SOURCES};
     size_t figure;
     double longest = 0, shortest = INFINITY;
     if (!find_main(results, &figure)) return OK;
     for (FigureSource source = 0; source < SOURCES; source++)
-        sources[source] = (BarCategory){source_name(source), colors[source]};
+        sources[source] = (BarCategory){legend_of(legends[source], results, source), colors[source]};
     results_foreach(results, run) {
         double own = longest_of(run, figure);
         longest = fmax(longest, own);
@@ -127,7 +142,7 @@ static Status put_source_bars(Page *page, const Results *results) {
     bool each = longest > 20 * shortest;
     results_foreach(results, run) {
         const char *name = run->name;
-        for (FigureSource source = 0; source < SOURCES && run->published; source++) {
+        for (FigureSource source = 0; source < SOURCES && longest_of(run, figure) > 0; source++) {
             double value = run_source_figure(run, source, figure);
             char text[FORMAT_SIZE];
             if (!isfinite(value)) continue;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "comm/axes.h"
 #include "report/bars.h"
 #include "report/comparable.h"
 #include "report/page.h"
@@ -20,6 +21,28 @@ static bool is_disturbed(const Run *run, FigureId figure) {
     return figure_is_timed(figure) && run_contended(run);
 }
 
+/* The sequences that are processed at once, divided by the ranks that process them. */
+static double rank_batch(const Run *run) {
+    double ranks = 1;
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if (!axis_info(axis)->copies) ranks *= json_number_or(run->summary.layout, axis_info(axis)->name, 1);
+    return json_number_or(run->summary.layout, "micro_batch", NAN) / ranks;
+}
+
+/* Whether runs that differ only in batch size all have as many micro-batches, each of them larger. */
+static bool grows_by_rank(const Results *results) {
+    bool any = false;
+    results_foreach(results, a) {
+        results_foreach(results, b) {
+            if (!(run_batch(a) < run_batch(b)) || !same_except_batch(a, b)) continue;
+            double micros = run_batch(a) / rank_batch(a);
+            if (!(fabs(run_batch(b) / rank_batch(b) - micros) < 1e-9 * micros)) return false;
+            any = true;
+        }
+    }
+    return any;
+}
+
 static bool has_batch(const Run *run, FigureId figure) {
     return run->state == RUN_FINISHED && isfinite(run_batch(run)) && isfinite(run_figure(run, figure));
 }
@@ -27,7 +50,8 @@ static bool has_batch(const Run *run, FigureId figure) {
 /* Adds all runs that differ from run `first` only in batch size to the last series: our values, without those
  * that were disturbed, or the published ones. None if `first` is not the first run of the curve or all batch
  * sizes are equal. */
-static Status add_curve(Plot *plot, const Results *results, size_t first, FigureId figure, bool published) {
+static Status add_curve(Plot *plot, const Results *results, size_t first, FigureId figure, RunNumber batch,
+                        bool published) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         const Series *series = &plot->series[plot->count - 1];
@@ -36,7 +60,7 @@ static Status add_curve(Plot *plot, const Results *results, size_t first, Figure
             (!published && is_disturbed(run, figure)))
             continue;
         if (i < first || (i > first && !series->count)) break;
-        TRY(plot_point(plot, run_batch(run), value, published ? NAN : run_spread(run, figure), NULL));
+        TRY(plot_point(plot, batch(run), value, published ? NAN : run_spread(run, figure), NULL));
     }
     const Series *series = &plot->series[plot->count - 1];
     bool spans = series->count > 1 && series->points[0].x < series->points[series->count - 1].x;
@@ -54,17 +78,30 @@ static bool has_curve(const Results *results, const Run *run, FigureId figure) {
 }
 
 /* The runs of any curve that were disturbed. */
-static Status add_disturbed(Plot *plot, const Results *results, FigureId figure) {
+static Status add_disturbed(Plot *plot, const Results *results, FigureId figure, RunNumber batch) {
     TRY(plot_series(plot, (Series){.label = "contention", .color = COLOR_GRAY}));
     results_foreach(results, run) {
         if (has_batch(run, figure) && is_disturbed(run, figure) && has_curve(results, run, figure))
-            TRY(plot_point(plot, run_batch(run), run_figure(run, figure), NAN, NULL));
+            TRY(plot_point(plot, batch(run), run_figure(run, figure), NAN, NULL));
     }
     plot_require(plot, 1);
     return OK;
 }
 
-static Status find_by_batch(const Results *results, FigureId figure, Plot *plot) {
+/* Whether an earlier curve has the points of the last one: a study may report them once for several layouts.
+ */
+static bool is_repeated(const Plot *plot) {
+    const Series *last = &plot->series[plot->count - 1];
+    for (const Series *series = plot->series; series < last; series++) {
+        bool same = series->color == last->color && series->count == last->count;
+        for (size_t i = 0; i < last->count && same; i++)
+            same = series->points[i].x == last->points[i].x && series->points[i].y == last->points[i].y;
+        if (same) return true;
+    }
+    return false;
+}
+
+static Status find_by_batch(const Results *results, FigureId figure, RunNumber batch, Plot *plot) {
     size_t colors = 0;
     for (size_t i = 0; i < 2 * results->count; i++) {
         const size_t run = i % results->count, before = plot->count;
@@ -78,16 +115,19 @@ static Status find_by_batch(const Results *results, FigureId figure, Plot *plot)
         if (published) look.color = COLOR_GRAY;
         if (published && !results_published(results)) break;
         TRY(plot_series(plot, look));
-        TRY(add_curve(plot, results, run, figure, published));
-        if (!published) colors += plot->count > before;
+        TRY(add_curve(plot, results, run, figure, batch, published));
+        if (!published)
+            colors += plot->count > before;
+        else if (plot->count > before && is_repeated(plot))
+            plot_require(plot, SIZE_MAX);
     }
-    return plot->count ? add_disturbed(plot, results, figure) : OK;
+    return plot->count ? add_disturbed(plot, results, figure, batch) : OK;
 }
 
-static Plot batch_plot(FigureId figure) {
+static Plot batch_plot(FigureId figure, const char *x_label) {
     bool memory = figure == FIGURE_PEAK;
     return (Plot){.name = memory ? "memory-batch" : "throughput-batch",
-                  .x_label = "batch size",
+                  .x_label = x_label,
                   .y_label = memory ? "peak memory per rank" : "tokens/s",
                   .y_format = memory ? AXIS_BYTES : AXIS_COUNTS,
                   .from_zero = true,
@@ -95,19 +135,14 @@ static Plot batch_plot(FigureId figure) {
                   .at_points = true};
 }
 
-/* The sequences that a rank processes at once. */
-static double micro_of(const Run *run) {
-    return json_number_or(run->summary.layout, "micro_batch", NAN);
-}
-
-/* Peak memory as fixed + each x micro-batch: least squares over the runs that differ only in batch size. */
+/* Peak memory as fixed + each x rank_batch: least squares over the runs that differ only in batch size. */
 typedef struct MemoryFit {
     double fixed, each, worst; /* worst: largest relative error */
     size_t count;              /* 0: no fit, or an earlier run has it */
 } MemoryFit;
 
 static bool is_fitted(const Run *run, const Run *first) {
-    return has_batch(run, FIGURE_PEAK) && micro_of(run) >= 1 && same_except_batch(run, first);
+    return has_batch(run, FIGURE_PEAK) && rank_batch(run) > 0 && same_except_batch(run, first);
 }
 
 static MemoryFit fit_memory(const Results *results, const Run *first) {
@@ -116,11 +151,11 @@ static MemoryFit fit_memory(const Results *results, const Run *first) {
     results_foreach(results, run) {
         if (!is_fitted(run, first)) continue;
         if (run < first) return fit;
-        double micro = micro_of(run), peak = run_figure(run, FIGURE_PEAK);
-        x += micro;
+        double each = rank_batch(run), peak = run_figure(run, FIGURE_PEAK);
+        x += each;
         y += peak;
-        xx += micro * micro;
-        xy += micro * peak;
+        xx += each * each;
+        xy += each * peak;
         n++;
     }
     if (n < 3 || !(n * xx - x * x > 0)) return fit;
@@ -130,32 +165,40 @@ static MemoryFit fit_memory(const Results *results, const Run *first) {
     results_foreach(results, run) {
         double peak = run_figure(run, FIGURE_PEAK);
         if (is_fitted(run, first))
-            fit.worst = fmax(fit.worst, fabs(fit.fixed + fit.each * micro_of(run) - peak) / peak);
+            fit.worst = fmax(fit.worst, fabs(fit.fixed + fit.each * rank_batch(run) - peak) / peak);
     }
     return fit;
 }
 
-static void put_memory_fits(Page *page, const Results *results) {
+static void put_memory_fits(Page *page, const Results *results, const char *unit) {
     results_foreach(results, run) {
         char label[LAYOUT_SIZE], fixed[FORMAT_SIZE], each[FORMAT_SIZE], text[256];
         MemoryFit fit = fit_memory(results, run);
         if (!fit.count || fit.fixed < 0 || fit.each < 0) continue;
         snprintf(
             text, sizeof text,
-            "peak memory per rank is %s + %s per sequence of its micro-batch, within %.1f%% in %zu runs.",
-            format_bytes(fixed, fit.fixed), format_bytes(each, fit.each), 100 * fit.worst, fit.count);
+            "peak memory per rank is %s + %s per sequence of the batch per %s, within %.1f%% in %zu runs.",
+            format_bytes(fixed, fit.fixed), format_bytes(each, fit.each), unit, 100 * fit.worst, fit.count);
         put_note(page, run_layout(run, label), text);
     }
 }
 
 /* Throughput or, if too many runs were disturbed, only memory. */
 static Status put_batches(Page *page, const Results *results) {
-    CLEANUP(plot_done) Plot speed = batch_plot(FIGURE_TOKENS);
-    CLEANUP(plot_done) Plot memory = batch_plot(FIGURE_PEAK);
-    TRY(find_by_batch(results, FIGURE_TOKENS, &speed));
-    TRY(find_by_batch(results, FIGURE_PEAK, &memory));
+    const char *device = results_share(results, "device"), *unit = "rank";
+    bool by_rank = grows_by_rank(results);
+    char label[32], lead[256] = "Each line is a layout; each point is a run.";
+    if (device && !strcmp(device, "cuda")) unit = "GPU";
+    snprintf(label, sizeof label, by_rank ? "batch per %s" : "batch size", unit);
+    CLEANUP(plot_done) Plot speed = batch_plot(FIGURE_TOKENS, label);
+    CLEANUP(plot_done) Plot memory = batch_plot(FIGURE_PEAK, label);
+    TRY(find_by_batch(results, FIGURE_TOKENS, by_rank ? rank_batch : run_batch, &speed));
+    TRY(find_by_batch(results, FIGURE_PEAK, by_rank ? rank_batch : run_batch, &memory));
     if (!speed.count && !memory.count) return OK;
-    char lead[160] = "Each line is a layout; each point is a run.";
+    if (by_rank)
+        text_append(lead, sizeof lead,
+                    " The batch per %s is the sequences that are processed at once, divided by the %ss.",
+                    unit, unit);
     bool gray = false;
     results_foreach(results, run) gray |= is_disturbed(run, FIGURE_TOKENS) && has_batch(run, FIGURE_TOKENS) &&
                                           has_curve(results, run, FIGURE_TOKENS);
@@ -168,7 +211,7 @@ static Status put_batches(Page *page, const Results *results) {
     TRY(put_plot(page, &speed, "Throughput", rate_detail(results)));
     TRY(put_plot(page, &memory, "Peak memory", "highest of all ranks"));
     page_group_end(page);
-    put_memory_fits(page, results);
+    put_memory_fits(page, results, unit);
     return OK;
 }
 

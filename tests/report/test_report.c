@@ -268,7 +268,8 @@ static void scales_by_batch(void **state) {
     results_done(&results);
 }
 
-/* Memory of runs that differ in batch size: a fixed part, and one per sequence of a micro-batch. */
+/* Memory of runs that differ in batch size: a fixed part, and one per sequence that is processed at once,
+ * here by two tensor-parallel ranks together. */
 static void fits_memory(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
@@ -277,16 +278,23 @@ static void fits_memory(void **state) {
         snprintf(name, sizeof name, "micro %d", micro);
         snprintf(text, sizeof text,
                  "{\"tokens_per_s\": 100, \"params_total\": 1, \"peak_bytes\": {\"total\": %d}, \"layout\": "
-                 "{\"ranks\": 1, \"batch\": %d, \"micro_batch\": %d}}",
+                 "{\"ranks\": 2, \"tp\": 2, \"batch\": %d, \"micro_batch\": %d}}",
                  3000000 + 500000 * micro, 40 * micro, micro);
         write_run(fixture, name, text, NULL);
         add(&results, fixture, name);
     }
     results.title = strdup("memory");
     char *html = page_of(fixture, &results);
-    assert_has(
-        html,
-        "peak memory per rank is 3.00 MB + 500 kB per sequence of its micro-batch, within 0.0% in 3 runs.");
+    assert_has(html,
+               "peak memory per rank is 3.00 MB + 1.00 MB per sequence of the batch per rank, within 0.0% "
+               "in 3 runs.");
+    assert_has(html, ">batch per rank</text>");
+    CLEANUP(mem_freep) char *csv = NULL;
+    char file[96];
+    snprintf(file, sizeof file, "%s/page-figures/memory-batch.csv", fixture->dir);
+    assert_ok(file_read(file, 1 << 16, &csv, NULL));
+    assert_has(csv, ",0.5,3500000");
+    assert_has(csv, ",2,5000000");
     free(html);
     results_done(&results);
 }

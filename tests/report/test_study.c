@@ -81,7 +81,7 @@ static void shows_published(void **state) {
                "25.0%</small></td><td data-label=\"params x samples/s\">1.00<small>= 0.0%</small></td><td "
                "data-label=\"memory\">900 B<small>▼ 10.0%</small></td>");
     assert_has(html, "<td class=\"wide failed\" colspan=\"3\">out of memory</td>");
-    assert_has(html, "<i style=\"width:25.00%;background:var(--c5)\" title=\"predicted\"></i></div>"
+    assert_has(html, "<i style=\"width:83.33%;background:var(--c5)\" title=\"predicted\"></i></div>"
                      "<span>10.00</span>");
     assert_has(html, "<p class=\"note\">a note</p>");
     assert_has(html, "Predicted peak of the total.");
