@@ -100,7 +100,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         return STOPPED("stopped early; repeat the command with --resume to continue");
     }
     TRY(status);
-    if (!stopped) return OK;
+    if (!stopped) return call->world->rank == 0 ? page_write_in(spec->train.ckpt.out, spec->beside) : OK;
     call->incomplete = true;
     call->exit_code = STATUS_SAVED;
     if (call->world->rank == 0)
@@ -126,6 +126,8 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     else
         TRY(compressed_show(&of, out));
     show_study(call->study, out);
+    if (args->train.config.data.files_count && !call->incomplete)
+        fprintf(out, "\nwrote %s/report.html\n", args->train.config.ckpt.out);
     return OK;
 }
 
@@ -138,7 +140,7 @@ const Command command_prune = {
         "feed-forward down matrices, which cannot be removed. Embeddings, norms and output heads are not "
         "pruned. The result is a Hugging Face checkpoint; transformers 5 and later reject pruned heads.\n\n"
         "With --data, pruning.json has one entry per round; round 0 is the baseline, trained just as long "
-        "without pruning. If gnuplot is installed, loss.svg and time.svg plot the rounds. The conclusion "
+        "without pruning. report.html plots and tabulates the rounds, as 'weft report' does. The conclusion "
         "says what pruning cost, where the loss rises sharply and how much time it saved.",
     .positional = POSITIONAL("model", "out"),
     .config_size = sizeof(PruneArgs),

@@ -55,7 +55,7 @@ static const Option table[] = {
 static const Option evaluate_table[] = {
     {OPT_LIST("evaluate", QuantizeSpec, evaluate, "FILE"), .shown = "none",
      .help = "Compare the model before and after on this data: time and loss with batches of 32 and 64 "
-             "sequences of 64 tokens, and texts that each writes, greedily. 'weft report OUT' shows them."},
+             "sequences of 64 tokens, and texts that each writes, greedily. OUT/report.html shows them."},
     {OPT_INT("max-batches", QuantizeSpec, max_batches), .fallback = "20", RANGE(1, 1 << 24),
      .help = "With --evaluate: stop after N batches."},
     {OPT_LIST("prompt", QuantizeSpec, prompts, "TEXT"), .one_each = true, .shown = "two built-in prompts",
@@ -69,7 +69,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     QuantizeSpec *args = arguments;
     args->config.data.log = stderr;
     args->study = call->study;
-    return quantize_levels(args, ret_result);
+    TRY(quantize_levels(args, ret_result));
+    return args->evaluate_count ? page_write_in(args->config.out, NULL) : OK;
 }
 
 static Status show_evaluation(const json_t *result, FILE *out) {
@@ -101,6 +102,8 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     json_array_foreach(levels, i, level) show_level(level, out);
     if (json_object_get(result, "evaluation")) TRY(show_evaluation(result, out));
     show_study(json_object_get(result, "study"), out);
+    if (json_object_get(result, "evaluation"))
+        fprintf(out, "\nwrote %s/report.html\n", json_string_at(result, "out"));
     return OK;
 }
 

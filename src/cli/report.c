@@ -48,21 +48,11 @@ static const Option report_table[] = {
 };
 /* clang-format on */
 
-/* The last component of a path, as the name to show. */
-static Status name_of(const char *path, char **ret_name) {
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/') length--;
-    size_t start = length;
-    while (start > 0 && path[start - 1] != '/') start--;
-    size_t size;
-    return text_to_utf8(path + start, length - start, ret_name, &size);
-}
-
 /* Adds a directory as a run. *ret_any is false if it contains no files of a run. */
 static Status add_run(Results *results, const char *dir, bool *ret_any) {
     CLEANUP(mem_freep) char *name = NULL;
     Run *run;
-    TRY(name_of(dir, &name));
+    TRY(text_of_path(dir, &name));
     TRY(results_add(results, name, dir, &run));
     TRY(run_look(run));
     *ret_any = run->state != RUN_WAITING || rundir_is_config(run->settings) || run->error;
@@ -298,45 +288,17 @@ static Status serve(Invocation *call, ReportArgs *args) {
 
 /* ---- pruning and quantization ---- */
 
-/* In how many directories there are rounds of pruning, and levels of quantization. */
-typedef struct CompressedDirs {
-    size_t pruned, quantized;
-} CompressedDirs;
-
-/* *ret_all: whether all directories have either of them, and no comparison. */
-static Status count_compressed(const Invocation *call, CompressedDirs *ret_dirs, bool *ret_all) {
-    bool all = true;
-    for (size_t i = 0; i < call->operand_count; i++) {
-        CLEANUP(mem_freep) char *comparison = NULL;
-        bool pruned, quantized;
-        TRY(path_join(&comparison, call->operands[i], "results.json"));
-        TRY(compressed_find(call->operands[i], &pruned, &quantized));
-        ret_dirs->pruned += pruned;
-        ret_dirs->quantized += quantized;
-        all &= (pruned || quantized) && !path_exists(comparison);
-    }
-    *ret_all = all;
-    return OK;
-}
-
-static Status report_compressed(const Invocation *call, const ReportArgs *args, CompressedDirs dirs,
-                                json_t **ret_result) {
+static Status report_compressed(const Invocation *call, const ReportArgs *args, json_t **ret_result) {
     CLEANUP(compressed_done) Compressed of = {0};
-    CLEANUP(mem_freep) char *text = NULL, *charts = NULL, *title = NULL;
+    CLEANUP(mem_freep) char *text = NULL, *charts = NULL;
     bool page = !strcmp(args->format, format_choices[0]);
-    for (size_t i = 0; i < call->operand_count; i++) {
-        CLEANUP(mem_freep) char *name = NULL;
-        TRY(name_of(call->operands[i], &name));
-        TRY(compressed_add(&of, call->operands[i], dirs.pruned > 1 ? name : NULL,
-                           dirs.quantized > 1 ? name : NULL));
-        if (!i) TRY(str_dup(call->operand_count > 1 ? "Compressed models" : name, &title));
-    }
+    TRY(compressed_read(&of, call->operands, call->operand_count));
     if (page || args->out) TRY(refuse_records(call, &(Results){0}, page_path(args)));
     if (!page) {
         TRY(compressed_format(&of, table_format_of(args), &text));
         return put_formatted(call, args, text, ret_result);
     }
-    TRY(page_write_compressed(&of, title, page_path(args)));
+    TRY(page_write_compressed(&of, page_path(args)));
     TRY(figure_files_find(page_path(args), &charts));
     if (!call->json) TRY(compressed_show(&of, stdout));
     *ret_result = json_pack("{s:O, s:s, s:s*}", "dirs", of.files, "page", page_path(args), "charts", charts);
@@ -347,12 +309,11 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const ReportArgs *args = arguments;
     if (args->serve) return serve(call, arguments);
     CLEANUP(results_done) Results results = {0};
-    CompressedDirs dirs = {0};
     bool page = !strcmp(args->format, format_choices[0]), compressed = false;
     if ((page || args->out) && path_is_dir(page_path(args)))
         return USAGE("--out %s is a directory; expected a file", page_path(args));
-    TRY(count_compressed(call, &dirs, &compressed));
-    if (compressed) return report_compressed(call, args, dirs, ret_result);
+    TRY(compressed_are_in(call->operands, call->operand_count, &compressed));
+    if (compressed) return report_compressed(call, args, ret_result);
     TRY(load_runs(call, &results));
     if (page || args->out) TRY(refuse_records(call, &results, page_path(args)));
     if (!page) return write_table(call, args, &results, ret_result);

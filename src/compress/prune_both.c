@@ -3,7 +3,6 @@
  *   OUT/KIND           each kind's rounds, as prune_rounds writes them; the second links to round 0 of the
  *                      first
  *   OUT/pruning.json   both kinds' pruning.json, and the conclusion
- *   OUT/loss.svg, OUT/time.svg
  */
 #include <string.h>
 
@@ -28,7 +27,6 @@ static Status write_result(const PruneSpec *spec, const char *file, json_t *firs
     if (!result) return FAILED("out of memory");
     TRY(prune_conclude(spec, result, first, second));
     TRY(json_write_file(file, result));
-    TRY(prune_plot(spec->train.ckpt.out, first, second));
     *ret_result = json_incref(result);
     return OK;
 }

@@ -282,7 +282,6 @@ Status prune_rounds(const PruneSpec *spec, const char *base, json_t **ret_result
     if (r.first) {
         TRY(prune_conclude(spec, r.result, r.result, r.beside));
         TRY(json_write_file(r.file, r.result));
-        TRY(prune_plot(r.out, r.result, r.beside));
     }
     *ret_stopped = r.stopped;
     *ret_result = json_incref(r.result);

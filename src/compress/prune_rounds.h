@@ -1,6 +1,5 @@
 /* Pruning of checkpoints: a single one (prune_model.c), rounds of pruning and training (prune_rounds.c), two
- * kinds compared (prune_both.c), plots of the results (prune_plot.c) and conclusions from them
- * (prune_conclusion.c). */
+ * kinds compared (prune_both.c) and conclusions from the results (prune_conclusion.c). */
 #ifndef WEFT_COMPRESS_PRUNE_ROUNDS_H
 #define WEFT_COMPRESS_PRUNE_ROUNDS_H
 
@@ -12,7 +11,7 @@ typedef struct PruneSpec {
     const char *ramp;   /* "remaining", "even" */
     const char *score;  /* "l2", "product", "gradient"; NULL: the kind's own */
     const char *also;   /* another kind to prune by, for comparison, or NULL */
-    const char *beside; /* directory of another pruning run to plot as well, or NULL */
+    const char *beside; /* directory of another pruning run to compare with, or NULL */
     double amount;
     bool global, per_matrix, resume;
     int64_t rounds, steps_per_round, row_multiple;
@@ -53,9 +52,6 @@ MUST_USE Status prune_rounds(const PruneSpec *spec, const char *base, json_t **r
 /* Runs the rounds of both kinds, spec->kind and spec->also. *ret_result: the contents of OUT/pruning.json,
  * with both under "kinds". */
 MUST_USE Status prune_both(const PruneSpec *spec, json_t **ret_result, bool *ret_stopped);
-/* Plots loss.svg and time.svg in `dir` if gnuplot is installed. `beside`: another run's pruning.json, or
- * NULL. */
-MUST_USE Status prune_plot(const char *dir, const json_t *result, const json_t *beside);
 /* Adds "conclusion" to `to`: figures and sentences computed from the rounds of one or two pruning.json (other
  * may be NULL), and the study. */
 MUST_USE Status prune_conclude(const PruneSpec *spec, json_t *to, const json_t *result, const json_t *other);

@@ -1,6 +1,7 @@
 #include "report/compressed.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/format.h"
@@ -17,6 +18,7 @@ void compressed_done(Compressed *of) {
     json_decref(of->sentences);
     json_decref(of->studies);
     json_decref(of->files);
+    free(of->title);
 }
 
 /* ---- reading ---- */
@@ -116,17 +118,26 @@ static Status add_unfinished(Compressed *of, const char *dir, const char *name) 
     return OK;
 }
 
-Status compressed_find(const char *dir, bool *ret_pruned, bool *ret_quantized) {
-    bool *const found[] = {ret_pruned, ret_quantized};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        CLEANUP(mem_freep) char *path = NULL;
-        TRY(path_join(&path, dir, files[i]));
-        *found[i] = path_exists(path);
+static Status has_file(const char *dir, const char *name, bool *ret_has) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir, name));
+    *ret_has = path_exists(path);
+    return OK;
+}
+
+Status compressed_are_in(const char *const *dirs, size_t count, bool *ret_all) {
+    *ret_all = true;
+    for (size_t i = 0; i < count; i++) {
+        bool pruned = false, quantized = false, compared = false;
+        TRY(has_file(dirs[i], files[0], &pruned));
+        TRY(has_file(dirs[i], files[1], &quantized));
+        TRY(has_file(dirs[i], "results.json", &compared));
+        *ret_all &= (pruned || quantized) && !compared;
     }
     return OK;
 }
 
-Status compressed_add(Compressed *of, const char *dir, const char *pruned_name, const char *quantized_name) {
+static Status add_dir(Compressed *of, const char *dir, const char *pruned_name, const char *quantized_name) {
     CLEANUP(json_decrefp) json_t *pruned = NULL, *quantized = NULL;
     TRY(read_in(dir, files[0], &pruned));
     TRY(read_in(dir, files[1], &quantized));
@@ -138,6 +149,23 @@ Status compressed_add(Compressed *of, const char *dir, const char *pruned_name, 
     if (quantized) TRY(compressed_add_quantization(of, quantized, quantized_name));
     return append(&of->files,
                   json_pack("{s:s, s:O*, s:O*}", "dir", dir, "pruning", pruned, "quantization", quantized));
+}
+
+Status compressed_read(Compressed *of, const char *const *dirs, size_t count) {
+    size_t pruned = 0, quantized = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool has[2] = {false};
+        for (size_t f = 0; f < 2; f++) TRY(has_file(dirs[i], files[f], &has[f]));
+        pruned += has[0];
+        quantized += has[1];
+    }
+    for (size_t i = 0; i < count; i++) {
+        CLEANUP(mem_freep) char *name = NULL;
+        TRY(text_of_path(dirs[i], &name));
+        TRY(add_dir(of, dirs[i], pruned > 1 ? name : NULL, quantized > 1 ? name : NULL));
+        if (!of->title) TRY(str_dup(count > 1 ? "Compressed models" : name, &of->title));
+    }
+    return OK;
 }
 
 /* ---- tables ---- */

@@ -8,6 +8,7 @@
 
 /* Starts as {0}; ends with compressed_done. */
 typedef struct Compressed {
+    char *title;
     json_t *curves;    /* [{"name", "kind", "rounds"}]: a kind of pruning; rounds as in pruning.json */
     json_t *levels;    /* [{"name", "level", "prompts"}]: a level, as in quantization.json */
     json_t *sentences; /* conclusions */
@@ -17,12 +18,12 @@ typedef struct Compressed {
 
 void compressed_done(Compressed *of);
 
-/* Which of them a directory has. */
-MUST_USE Status compressed_find(const char *dir, bool *ret_pruned, bool *ret_quantized);
-/* Adds what a directory has. The names precede those of its kinds and levels; NULL: nothing does. */
-MUST_USE Status compressed_add(Compressed *of, const char *dir, const char *pruned_name,
-                               const char *quantized_name);
-/* The same with the contents of pruning.json or of quantization.json. */
+/* Whether all directories have either of them, and none has a comparison. */
+MUST_USE Status compressed_are_in(const char *const *dirs, size_t count, bool *ret_all);
+/* Adds what the directories have. Kinds and levels of several are preceded by the directory's name. */
+MUST_USE Status compressed_read(Compressed *of, const char *const *dirs, size_t count);
+/* Add the contents of pruning.json or of quantization.json. `name`: precedes those of its kinds and levels;
+ * NULL: nothing does. */
 MUST_USE Status compressed_add_pruning(Compressed *of, const json_t *result, const char *name);
 MUST_USE Status compressed_add_quantization(Compressed *of, const json_t *result, const char *name);
 
@@ -36,7 +37,9 @@ MUST_USE Status compressed_format(const Compressed *of, TableFormat format, char
 MUST_USE Status compressed_show(const Compressed *of, FILE *out);
 
 /* Writes a page and its plots, as page_write does. */
-MUST_USE Status page_write_compressed(const Compressed *of, const char *title, const char *path);
+MUST_USE Status page_write_compressed(const Compressed *of, const char *path);
+/* Writes DIR/report.html; also with what another directory has, unless it is NULL. */
+MUST_USE Status page_write_in(const char *dir, const char *beside);
 /* Writes the contents of such a page into a section. */
 MUST_USE Status put_compressed(Page *page, const Compressed *of);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "base/fs.h"
 #include "base/load.h"
 #include "base/memory.h"
 #include "report/compressed.h"
@@ -152,16 +153,10 @@ Status put_compressed(Page *page, const Compressed *of) {
     return OK;
 }
 
-typedef struct CompressedPage {
-    const Compressed *of;
-    const char *title;
-} CompressedPage;
-
 static Status put_page(Page *page, const void *data) {
-    const CompressedPage *is = data;
-    const Compressed *of = is->of;
+    const Compressed *of = data;
     size_t curves = json_array_size(of->curves), levels = json_array_size(of->levels);
-    page_begin(page, !levels ? "Pruning" : !curves ? "Quantization" : "Compression", is->title, NULL);
+    page_begin(page, !levels ? "Pruning" : !curves ? "Quantization" : "Compression", of->title, NULL);
     if (curves) put_chip(page, "%zu kind%s of pruning", curves, PLURAL(curves));
     if (levels) put_chip(page, "%zu level%s", levels, PLURAL(levels));
     page_header_end(page);
@@ -179,6 +174,15 @@ static Status put_page(Page *page, const void *data) {
     return OK;
 }
 
-Status page_write_compressed(const Compressed *of, const char *title, const char *path) {
-    return page_save(path, put_page, &(CompressedPage){of, title});
+Status page_write_compressed(const Compressed *of, const char *path) {
+    return page_save(path, put_page, of);
+}
+
+Status page_write_in(const char *dir, const char *beside) {
+    CLEANUP(compressed_done) Compressed of = {0};
+    CLEANUP(mem_freep) char *path = NULL;
+    const char *const dirs[] = {dir, beside};
+    TRY(compressed_read(&of, dirs, beside ? 2 : 1));
+    TRY(path_join(&path, dir, "report.html"));
+    return page_write_compressed(&of, path);
 }

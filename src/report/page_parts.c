@@ -116,7 +116,7 @@ static Status put_run(Page *page, const char *dir) {
 
 static Status put_files(Page *page, const char *dir) {
     CLEANUP(compressed_done) Compressed of = {0};
-    TRY(compressed_add(&of, dir, NULL, NULL));
+    TRY(compressed_read(&of, &dir, 1));
     return put_compressed(page, &of);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "base/terminal.h"
+#include "tokenizer/tokenizer.h"
 
 Status text_open(Text *text) {
     text->out = open_memstream(&text->data, &text->size);
@@ -39,6 +40,14 @@ Status texts_keep(TextList *list, const char **text) {
 void texts_done(TextList *list) {
     for (size_t i = 0; i < list->count; i++) free(list->texts[i]);
     free(list->texts);
+}
+
+Status text_of_path(const char *path, char **ret_name) {
+    size_t length = strlen(path), size;
+    while (length > 1 && path[length - 1] == '/') length--;
+    size_t start = length;
+    while (start > 0 && path[start - 1] != '/') start--;
+    return text_to_utf8(path + start, length - start, ret_name, &size);
 }
 
 static bool starts(char c) {

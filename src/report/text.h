@@ -33,6 +33,9 @@ size_t text_length(const char *text);
 /* Copies a text, shortened to `most` characters if it is longer; the last one is then an ellipsis. */
 MUST_USE Status text_shorten(const char *text, size_t most, char **ret_text);
 
+/* The last component of a path, as the name to show. The caller frees it. */
+MUST_USE Status text_of_path(const char *path, char **ret_name);
+
 /* Appends to the text in a buffer, as far as there is room. */
 void text_append(char *buffer, size_t size, const char *fmt, ...) PRINTF_LIKE(3, 4);
 

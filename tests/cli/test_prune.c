@@ -311,7 +311,8 @@ static void two_kinds(void **state) {
     assert_true(cell(rows, 2, "sparsity") == 0.5);
     assert_true(cell(rows, 2, "zero_rows") == 2 * 2 * 16); /* still zero after training */
     assert_true(number(in("curves/all-rows"), "sparsity") > 0.2);
-    assert_true(path_exists(in("curves/plots.gp")));
+    assert_true(path_exists(in("curves/report.html")));
+    assert_true(path_exists(in("curves/figures/pruning-loss.svg")));
     const json_t *conclusion = json_object_get(pruning, "conclusion");
     const json_t *figures = json_array_get(json_object_get(conclusion, "kinds"), 1);
     bool contended = json_is_true(json_object_get(figures, "contended"));

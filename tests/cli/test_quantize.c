@@ -461,6 +461,7 @@ static void test_evaluate(void **state) {
     }
     assert_refused(1, "judged", "quantize", "--model", at("run"), "--out", at("judged"), "--bits", "8,4");
     assert_refused(2, "--bits", "quantize", "--model", at("run"), "--out", at("none"), "--bits", "4,8");
+    assert_true(path_exists(at("judged/report.html")));
     reports_levels(at("judged"));
     /* What failed halfway leaves nothing. */
     assert_refused(2, "drop one of them", "quantize", "--model", at("run"), "--out", at("halfway"), "--bits",
