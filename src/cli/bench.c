@@ -1,4 +1,5 @@
 /* weft bench: profiles training steps, kernel by kernel. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         if (invocation_slot(call, "seq")->source == SOURCE_DEFAULT) config->model.seq = LEADERBOARD_SEQ;
         if (invocation_slot(call, "steps")->source == SOURCE_DEFAULT)
             config->training.steps = LEADERBOARD_STEPS;
+        CLEANUP(json_decrefp) json_t *published = NULL;
+        if (args->published) TRY(leaderboard_published(args->published, &published));
         LeaderboardSpec spec = {.train = *config,
                                 .replicas = args->train.layout.dp,
                                 .accumulate = args->accumulate,
@@ -25,7 +28,9 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
                                 .data = args->data,
                                 .data_count = args->data_count,
                                 .file = args->leaderboard};
-        return leaderboard_run(&spec, ret_result);
+        TRY(leaderboard_run(&spec, ret_result));
+        if (published && json_object_set(*ret_result, "published", published)) return FAILED("out of memory");
+        return OK;
     }
     return bench_run(&args->train.config, ret_result);
 }
@@ -65,14 +70,26 @@ static Status print_kernels(const json_t *result, FILE *out) {
     return OK;
 }
 
+static void put_value(const json_t *value, FILE *out) {
+    if (json_is_number(value))
+        fprintf(out, " %12.4f", json_number_value(value));
+    else
+        fprintf(out, " %12s", "unknown");
+}
+
 static void show_leaderboard(const json_t *result, FILE *out) {
+    const json_t *published = json_object_get(result, "published"), *value;
     const char *key;
-    const json_t *value;
+    if (published) fprintf(out, "%-24s %12s %12s\n", "", "measured", "published");
     json_object_foreach((json_t *)result, key, value) {
-        if (json_is_number(value))
-            fprintf(out, "%-24s %12.4f\n", key, json_number_value(value));
-        else
-            fprintf(out, "%-24s %12s\n", key, "unknown");
+        double other, own = json_number_value(value);
+        if (value == published) continue;
+        fprintf(out, "%-24s", key);
+        put_value(value, out);
+        if (published) put_value(json_object_get(published, key), out);
+        if (json_is_number(value) && json_has_number(published, key, &other) && other != 0)
+            fprintf(out, "  %+.1f%%", 100 * (own - other) / fabs(other));
+        fputc('\n', out);
     }
 }
 

@@ -52,7 +52,8 @@ static const Effect effects[] = {
     NEEDS("eval-batches", "eval-samples", "0", "with --eval-samples"),
     NEEDS("trace-steps", "trace", "*", "without --trace"),
     /* the other commands */
-    NEEDS("data accumulate new-tokens", "leaderboard", "*", "without --leaderboard", .command = "bench"),
+    NEEDS("data accumulate new-tokens published", "leaderboard", "*", "without --leaderboard",
+          .command = "bench"),
     NEEDS("row-multiple", "kind", "!heads", "with --kind heads", .command = "prune"),
     NEEDS("ramp", "rounds", ">1", "without --rounds 2 or more", .command = "prune"),
     NEEDS("steps-per-round beside", "data", "*", "without --data", .command = "prune"),

@@ -389,6 +389,9 @@ static const Option leader_table[] = {
      .help = "With --leaderboard: micro-batches per training step."},
     {OPT_INT("new-tokens", BenchArgs, new_tokens), .fallback = "500", RANGE(1, INT32_MAX),
      .help = "With --leaderboard: tokens to generate per sequence."},
+    {OPT_TEXT("published", BenchArgs, published, "KEY=X,..."), .shown = "none",
+     .help = "With --leaderboard: figures to show beside those measured, such as "
+             "loss=2.837,training_throughput_4=37779.8."},
 };
 
 static const Option plan_table[] = {

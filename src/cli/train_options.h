@@ -30,6 +30,7 @@ typedef struct TrainArgs {
 typedef struct BenchArgs {
     TrainArgs train;         /* must be first: train's option tables use offsets from it */
     const char *leaderboard; /* output file; NULL: profile training steps instead */
+    const char *published;   /* figures to compare with; NULL: none */
     const char **data;
     int data_count;
     int64_t accumulate, new_tokens;

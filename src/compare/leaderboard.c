@@ -3,6 +3,8 @@
  * generates. With several ranks, all train and rank 0 does the rest. */
 #include "compare/leaderboard.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fs.h"
@@ -10,13 +12,18 @@
 #include "infer/generate.h"
 #include "train/job.h"
 
-enum { LATENCIES = 2, THROUGHPUTS = 2, WARM_UP = 4, MAX_SEQUENCES = 12 };
+enum { LATENCIES = 2, THROUGHPUTS = 2, WARM_UP = 4, MAX_SEQUENCES = 12, KEY_SIZE = 64 };
 
 static const int64_t latency_of[LATENCIES] = {1, 12}, throughput_of[THROUGHPUTS] = {4, 12};
 
+static const char *key_of(char key[KEY_SIZE], const char *name, int64_t B) {
+    snprintf(key, KEY_SIZE, B ? "%s_%lld" : "%s", name, (long long)B);
+    return key;
+}
+
 static Status set(json_t *result, const char *name, int64_t B, json_t *value) {
-    char key[64];
-    snprintf(key, sizeof key, B ? "%s_%lld" : "%s", name, (long long)B);
+    char key[KEY_SIZE];
+    key_of(key, name, B);
     return json_object_set_new(result, key, value) ? FAILED("out of memory while writing the result") : OK;
 }
 
@@ -142,4 +149,35 @@ Status leaderboard_run(const LeaderboardSpec *spec, json_t **ret_result) {
     *ret_result = result;
     result = NULL;
     return OK;
+}
+
+/* ---- published figures ---- */
+
+static bool is_key(const char *text) {
+    char key[KEY_SIZE];
+    bool is = !strcmp(text, "loss");
+    for (int i = 0; i < LATENCIES; i++) is |= !strcmp(text, key_of(key, "inference_latency", latency_of[i]));
+    for (int i = 0; i < THROUGHPUTS; i++)
+        is |= !strcmp(text, key_of(key, "training_throughput", throughput_of[i]));
+    return is;
+}
+
+Status leaderboard_published(const char *text, json_t **ret_published) {
+    CLEANUP(json_decrefp) json_t *published = json_object();
+    for (const char *at = text; published;) {
+        char key[KEY_SIZE] = "", *end;
+        size_t length = strcspn(at, "=");
+        if (length < sizeof key) memcpy(key, at, length);
+        double value = at[length] ? strtod(at + length + 1, &end) : 0;
+        if (!is_key(key) || !at[length] || end == at + length + 1 || (*end && *end != ',') ||
+            !isfinite(value))
+            return USAGE(
+                "{published} %s: expected KEY=NUMBER,... with the keys of {leaderboard}, for example "
+                "loss=2.8,training_throughput_4=38000",
+                text);
+        if (json_object_set_new(published, key, json_real(value))) break;
+        if (!*end) return MOVE(ret_published, published);
+        at = end + 1;
+    }
+    return FAILED("out of memory");
 }

@@ -24,5 +24,7 @@ typedef struct LeaderboardSpec {
  * for quantized models, which cannot be trained
  */
 MUST_USE Status leaderboard_run(const LeaderboardSpec *spec, json_t **ret_result);
+/* Reads figures to compare with, "KEY=NUMBER,...", with the keys above. */
+MUST_USE Status leaderboard_published(const char *text, json_t **ret_published);
 
 #endif

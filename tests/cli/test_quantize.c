@@ -365,6 +365,19 @@ static void test_leaderboard(void **state) {
                              "--vocab", "200", "--leaderboard", at("fresh.json"), "--seq", "8", "--steps",
                              "1", "--accumulate", "1", "--new-tokens", "3", "--threads", "1");
     assert_true(json_is_null(json_object_get(fresh, "loss")));
+    Ran ran = program_run("bench", "--model", "gpt2", "--layers", "1", "--hidden", "32", "--heads", "2",
+                          "--vocab", "200", "--leaderboard", at("fresh.json"), "--seq", "8", "--steps", "1",
+                          "--accumulate", "1", "--new-tokens", "3", "--threads", "1", "--published",
+                          "loss=2.837,training_throughput_4=1e-3");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "                             measured    published\n");
+    assert_contains(ran.out, "\nloss                          unknown       2.8370\n");
+    assert_contains(ran.out, "       0.0010  +"); /* many times as fast */
+    ran_done(&ran);
+    static const char *const wrong[] = {"los=2", "loss", "loss=", "loss=2,", "loss=2 3", "loss=nan"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_refused(2, "expected KEY=NUMBER,...", "bench", "--leaderboard", at("no.json"), "--published",
+                       wrong[i]);
     assert_refused(2, "--new-tokens 64", "bench", "--model", at("run"), "--leaderboard", at("no.json"),
                    "--seq", "8", "--steps", "1", "--accumulate", "1", "--new-tokens", "64", "--threads", "1");
 }
