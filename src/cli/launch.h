@@ -40,4 +40,7 @@ MUST_USE Status resume_hint(const Invocation *call, char **ret_text);
 /* Whether the command resumes a run that has a checkpoint, so that nothing is lost if it is stopped early. */
 bool resume_finds(const Invocation *call);
 
+/* Whether the run has been stopped since that time (CLOCK_REALTIME) and all its steps are in a checkpoint. */
+bool resume_saved(const Invocation *call, double since);
+
 #endif

@@ -226,7 +226,8 @@ static void read_all(Launched *of) {
 
 /* ---- the end ---- */
 
-/* Ranks whose launcher was killed are children of this process now. True if they have saved their work. */
+/* Ranks whose launcher was killed are children of this process now. True if one's exit code says that they
+ * have saved their work; others, that ended in order before they noticed, may have told only the launcher. */
 static bool await_orphans(Launched *of) {
     enum { LOOK_MS = 50 };
     bool saved = false;
@@ -353,6 +354,7 @@ static void find_host(const Launched *of, char host[HOST_SIZE]) {
 
 Status launched_wait(const LaunchedSpec *spec, int *ret_code, LaunchedFailure *ret_failure) {
     CLEANUP(launched_done) Launched of = {.spec = spec};
+    double start = clock_read(CLOCK_REALTIME);
     *ret_failure = (LaunchedFailure){0};
     of.held = open_memstream(&of.text, &of.size);
     if (!of.held) return FAILED("out of memory");
@@ -372,7 +374,8 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code, LaunchedFailure *r
     if (of.at_once) return STOPPED("%s", spec->stops ? STOP_AT_ONCE : "stopped at once");
     if (of.stuck && !of.explained) fputs(of.text, stderr);
     if (of.stuck) return FAILED("%s hung after a rank had ended, and was killed", spec->name);
-    if (WIFSIGNALED(state) && !of.late) return explain_killed(&of, WTERMSIG(state), saved);
+    if (WIFSIGNALED(state) && !of.late)
+        return explain_killed(&of, WTERMSIG(state), saved || resume_saved(spec->call, start));
     reap();
     code = of.late ? STATUS_FAILED : code;
     bool asks = false;

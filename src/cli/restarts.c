@@ -11,10 +11,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/format.h"
+#include "base/fs.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/hosts.h"
@@ -352,6 +355,27 @@ bool resume_finds(const Invocation *call) {
     if (!run || !*(const bool *)invocation_slot(call, "resume")->field) return false;
     CLEANUP(status_freep) Status unreadable = ckpt_latest(run, &dir);
     return dir != NULL;
+}
+
+static Status stopped_at(const char *run, double since, char **ret_checkpoint) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *summary = NULL;
+    struct stat file;
+    TRY(path_join(&path, run, "summary.json"));
+    if (stat(path, &file) || (double)file.st_mtim.tv_sec + 1e-9 * (double)file.st_mtim.tv_nsec < since)
+        return OK;
+    TRY(json_read_file(path, &summary));
+    if (!json_is_true(json_object_get(summary, "interrupted"))) return OK;
+    return str_format(ret_checkpoint, "step-%lld", (long long)json_int_at(summary, "steps"));
+}
+
+bool resume_saved(const Invocation *call, double since) {
+    CLEANUP(mem_freep) char *dir = NULL, *checkpoint = NULL;
+    const char *run = run_directory(call);
+    CLEANUP(status_freep) Status status = run ? stopped_at(run, since, &checkpoint) : OK;
+    if (!status && checkpoint) status = ckpt_latest(run, &dir);
+    const char *name = dir ? strrchr(dir, '/') : NULL;
+    return name && strcmp(name + 1, checkpoint) == 0;
 }
 
 Status resume_hint(const Invocation *call, char **ret_text) {

@@ -222,6 +222,18 @@ static void killed_launcher_is_reported(void **state) {
     for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
 }
 
+/* One that is killed when the ranks have already saved, and told only it, loses nothing either. */
+static void launcher_killed_after_saving(void **state) {
+    if (!mpi_built()) skip();
+    Launch launch;
+    launch_open(&launch, "late-orphans");
+    kill(launch.rank[0], SIGUSR1);
+    for (int i = 0; i < 60000 && !path_exists(at("late-orphans/summary.json")); i++) usleep(1000);
+    kill(launch.launcher[0], SIGKILL);
+    assert_int_equal(terminal_close(&launch.terminal), SAVED);
+    assert_contains(launch.terminal.seen, "add --resume to continue");
+}
+
 static bool ended(pid_t child) {
     siginfo_t info = {0};
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == child;
@@ -384,6 +396,7 @@ int main(void) {
         cmocka_unit_test(ranks_of_mpirun_explain),
         cmocka_unit_test(second_interrupt_kills),
         cmocka_unit_test(killed_launcher_is_reported),
+        cmocka_unit_test(launcher_killed_after_saving),
         cmocka_unit_test(stopped_launcher_is_reported),
         cmocka_unit_test(orphans_are_killed),
         cmocka_unit_test(killed_rank_is_restarted),
