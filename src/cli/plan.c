@@ -89,6 +89,14 @@ static Status write_page(const PlanArgs *args, const Plan *plan, const PlanSpec 
     return page_write_plan(&facts, NULL, &first, fit, args->html);
 }
 
+void plan_needs_add(const Cluster *cluster, json_t *result) {
+    if (cluster_needs(cluster)) json_object_set_new(result, "needs", json_string(cluster_needs(cluster)));
+}
+
+void plan_needs_show(const json_t *result, FILE *out) {
+    if (json_string_at(result, "needs")) fprintf(out, "\nnote: %s\n", json_string_at(result, "needs"));
+}
+
 void plan_cost_add(double price, double units, json_t *result) {
     double hour = price * units;
     if (!(hour > 0)) return;
@@ -135,6 +143,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (args->cluster) {
         TRY(fit_find(&fit, &plan, &spec, &cluster));
         TRY(fit_json(&fit, &cluster, result));
+        plan_needs_add(&cluster, result);
         TRY(plan_time(&plan, &cluster, &time));
         TRY(time_json(&time, result));
         plan_cost_add(plan_price(args, &cluster), cluster_units(&cluster, args->train.layout.ranks), result);
@@ -315,6 +324,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     print_fit(result, out);
     print_time(result, out);
     plan_failure_show(result, out);
+    plan_needs_show(result, out);
     plan_page_show(result, out);
     return OK;
 }

@@ -36,6 +36,10 @@ MUST_USE Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t
 MUST_USE Status plan_failure_add(const Invocation *call, const json_t *timed, json_t *result);
 void plan_failure_show(const json_t *result, FILE *out);
 
+/* What weft needs on the cluster's GPUs. */
+void plan_needs_add(const Cluster *cluster, json_t *result);
+void plan_needs_show(const json_t *result, FILE *out);
+
 /* The cost of a million tokens and of an hour on `units` GPUs or nodes, if the price is known. */
 void plan_cost_add(double price, double units, json_t *result);
 void plan_cost_show(const json_t *result, FILE *out);

@@ -94,6 +94,7 @@ Status plan_search(Invocation *call, json_t **ret_result) {
     for (size_t i = 0; i < json_array_size(best); i++)
         plan_cost_add(plan_price(args, &cluster), cluster_units(&cluster, spec.ranks),
                       json_array_get(best, i));
+    plan_needs_add(&cluster, result);
     if (args->html) TRY(write_page(args, &search, &spec, &cluster));
     plan_page_add(call, result);
     *ret_result = json_incref(result);
@@ -230,5 +231,6 @@ void plan_search_show(const json_t *result, FILE *out) {
     }
     show_counts(result, out);
     plan_failure_show(result, out);
+    plan_needs_show(result, out);
     plan_page_show(result, out);
 }

@@ -72,6 +72,7 @@ static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *s
         for (int i = 0; i < sweep->count; i++)
             add_cost(call, cluster, &sweep->point[s][i],
                      json_array_get(json_object_get(result, scaling_name(s)), (size_t)i));
+    plan_needs_add(cluster, result);
     plan_page_add(call, result);
     if (path) json_object_set_new(result, "svg", json_string(path));
     *ret_result = json_incref(result);
@@ -179,6 +180,7 @@ void plan_sweep_show(const json_t *result, FILE *out) {
                 has_costs(list) ? "  cost/Mtok" : "", "fastest layout");
         for (size_t i = 0; i < json_array_size(list); i++) show_point(json_array_get(list, i), failures, out);
     }
+    plan_needs_show(result, out);
     plan_page_show(result, out);
     if (json_is_string(svg)) fprintf(out, "\nwrote %s\n", json_string_value(svg));
 }

@@ -19,6 +19,25 @@ double cluster_units(const Cluster *cluster, double ranks) {
     return cluster->gpu ? ranks : ceil(ranks / cluster->devices_per_node);
 }
 
+double rate_capability(Rate rate) {
+    static const double needed[RATE_COUNT] = {[RATE_BF16] = 8.0, [RATE_FP8] = 8.9};
+    return needed[rate];
+}
+
+bool cluster_computes(const Cluster *cluster, Rate rate) {
+    bool known = cluster->gpu && cluster->capability > 0 && !cluster->software.present;
+    return cluster->peak_flops[rate] > 0 && (!known || cluster->capability >= rate_capability(rate));
+}
+
+const char *cluster_needs(const Cluster *cluster) {
+    double capability = cluster->capability;
+    if (!cluster->gpu || cluster->software.present || capability < 7 || capability >= 8) return NULL;
+    return capability < 7.5
+               ? "on compute capability 7.0, weft needs a build with CUDA 12 (12.4 or later, not "
+                 "13) and computes in fp32 or fp16, not in bf16 or fp8"
+               : "on compute capability 7.5, weft computes in fp32 or fp16, not in bf16 or fp8";
+}
+
 typedef enum { ABOVE_ZERO, FROM_ZERO, COUNT_FROM_ONE, SHARE } Range;
 
 typedef struct Figure {

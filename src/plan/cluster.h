@@ -81,6 +81,14 @@ typedef struct Cluster {
     KernelCurves kernels[RATE_COUNT];
 } Cluster;
 
+/* Whether the devices compute in a precision: weft's kernels need a compute capability, other programs only a
+ * peak rate. */
+bool cluster_computes(const Cluster *cluster, Rate rate);
+double rate_capability(Rate rate); /* that weft needs; 0: any */
+
+/* What weft needs on older GPUs and cannot do there, a sentence without a full stop; NULL: nothing. */
+const char *cluster_needs(const Cluster *cluster);
+
 /* What a price per hour is multiplied by: GPUs, or nodes without GPUs. */
 double cluster_units(const Cluster *cluster, double ranks);
 

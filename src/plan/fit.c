@@ -12,18 +12,22 @@
 
 /* ---- cluster limits ---- */
 
-static bool has(const Cluster *cluster, const char *precision) {
-    for (Rate rate = 0; rate < RATE_COUNT; rate++)
-        if (strcmp(precision, rate_name(rate)) == 0) return cluster->peak_flops[rate] > 0;
-    return true; /* an invalid precision is reported elsewhere */
-}
-
-static Status refuse_precision(const Cluster *cluster, const char *precision) {
-    char list[64];
+static Status check_precision(const Cluster *cluster, const char *precision) {
+    char list[64] = "";
     size_t used = 0;
+    Rate wanted = 0;
+    while (wanted < RATE_COUNT && strcmp(precision, rate_name(wanted))) wanted++;
+    /* an invalid precision is reported elsewhere */
+    if (wanted == RATE_COUNT || cluster_computes(cluster, wanted)) return OK;
     for (Rate rate = 0; rate < RATE_COUNT; rate++)
-        if (cluster->peak_flops[rate] > 0)
+        if (cluster_computes(cluster, rate))
             used += (size_t)snprintf(list + used, sizeof list - used, used ? ", %s" : "%s", rate_name(rate));
+    if (!cluster->software.present && cluster->capability > 0 &&
+        cluster->capability < rate_capability(wanted))
+        return USAGE(
+            "{precision} %s: the %s of cluster %s has compute capability %.1f, but %s needs %.1f; use %s",
+            precision, cluster->device, cluster->name, cluster->capability, precision,
+            rate_capability(wanted), list);
     return USAGE("{precision} %s: the %s of cluster %s does not support it; use %s", precision,
                  cluster->device, cluster->name, list);
 }
@@ -35,7 +39,7 @@ static const char *default_precision(const Cluster *cluster) {
     const Rate *list = cluster->gpu ? of_gpu : of_cpu;
     size_t count = cluster->gpu ? sizeof of_gpu / sizeof *list : sizeof of_cpu / sizeof *list;
     for (size_t i = 0; i < count; i++)
-        if (cluster->peak_flops[list[i]] > 0) return rate_name(list[i]);
+        if (cluster_computes(cluster, list[i])) return rate_name(list[i]);
     return rate_name(list[0]);
 }
 
@@ -52,7 +56,10 @@ Status fit_settle(PlanSpec *spec, const Cluster *cluster) {
         return USAGE("{offload} %s: cluster %s describes %s, which does not offload",
                      offload_names[c->run.offload], cluster->name, cluster->software.title);
     if (!c->device.precision) c->device.precision = default_precision(cluster);
-    return has(cluster, c->device.precision) ? OK : refuse_precision(cluster, c->device.precision);
+    if (cluster->gpu && !spec->software && cluster->capability > 0 && cluster->capability < 7)
+        return USAGE("{cluster} %s: the %s has compute capability %.1f, but weft needs 7.0 or newer",
+                     cluster->name, cluster->device, cluster->capability);
+    return check_precision(cluster, c->device.precision);
 }
 
 /* Device memory that a rank of this stage needs; on a CPU, host memory is the same memory. */

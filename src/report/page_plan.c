@@ -60,13 +60,15 @@ double plan_cost(const PlanFacts *facts, int ranks, double tokens_per_s) {
 /* ---- header and summary ---- */
 
 void put_plan_head(Page *page, const char *eyebrow, const PlanFacts *facts) {
-    char title[160], number[FORMAT_SIZE];
+    char title[160], number[FORMAT_SIZE], note[200];
+    const char *needs = cluster_needs(facts->cluster);
+    snprintf(note, sizeof note, "Note: %s.", needs ? needs : "");
     snprintf(title, sizeof title, "%s, %s parameters", facts->model->family->title,
              format_count(number, (double)facts->params));
     text_append(title, sizeof title, ", on ");
     if (facts->ranks) text_append(title, sizeof title, "%d x ", facts->ranks);
     text_append(title, sizeof title, "%.60s", facts->cluster->device);
-    page_begin(page, eyebrow, title, NULL);
+    page_begin(page, eyebrow, title, needs ? note : NULL);
     put_chip(page, "%lld layer%s, hidden size %lld, %lld head%s", (long long)facts->model->layers,
              PLURAL(facts->model->layers), (long long)facts->model->hidden, (long long)facts->model->heads,
              PLURAL(facts->model->heads));

@@ -251,8 +251,41 @@ static void fits_clusters(void **state) {
     assert_refused(2, "did you mean 'dgx-a100'?", "plan", "--cluster", "dgx-a10");
     assert_refused(2, "does not support it; use fp32, fp16", "plan", "--cluster", "dgx2-v100", "--precision",
                    "bf16");
+    assert_refused(2, "has compute capability 7.5, but bf16 needs 8.0; use fp32, fp16", "plan", "--cluster",
+                   "rtx-2080ti", "--precision", "bf16");
+    assert_refused(2, "has compute capability 7.0, but fp8 needs 8.9; use fp32, fp16", "plan", "--search",
+                   "--ranks", "2", "--cluster", "v100-16gb", "--precision", "fp8");
     assert_refused(2, "--device cpu: cluster h200 has cuda devices", "plan", "--cluster", "h200", "--device",
                    "cpu");
+}
+
+/* What weft needs on older GPUs is said with every plan for them, also on pages. */
+static void plans_for_older_gpus(void **state) {
+    Ran ran = program_run("plan", "--cluster", "v100-16gb");
+    assert_int_equal(ran.code, 0);
+    assert_contains(
+        ran.out, "note: on compute capability 7.0, weft needs a build with CUDA 12 (12.4 or later, not 13)");
+    assert_contains(ran.out, "ZeRO 0, fp16,");
+    ran_done(&ran);
+    ran = program_run("plan", "--cluster", "dgx2-v100"); /* another program */
+    assert_int_equal(ran.code, 0);
+    assert_null(strstr(ran.out, "note:"));
+    ran_done(&ran);
+    CLEANUP(mem_freep) char *page = NULL;
+    CLEANUP(mem_freep) char *html = NULL;
+    size_t size;
+    char path[] = "/tmp/weft-plan-XXXXXX";
+    close(mkstemp(path));
+    assert_ok(str_format(&page, "%s.html", path));
+    ran = program_run("plan", "--search", "--ranks", "2", "--cluster", "rtx-2080ti", "--html", page);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out,
+                    "note: on compute capability 7.5, weft computes in fp32 or fp16, not in bf16 or fp8");
+    assert_ok(file_read(page, 1 << 24, &html, &size));
+    assert_non_null(strstr(html, "on compute capability 7.5, weft computes in fp32 or fp16"));
+    unlink(page);
+    unlink(path);
+    ran_done(&ran);
 }
 
 /* Device failures: the share of time that is progress, and the best checkpoint interval. */
@@ -538,6 +571,7 @@ int main(void) {
         cmocka_unit_test(shards_vocabularies),
         cmocka_unit_test(shows_stages),
         cmocka_unit_test(fits_clusters),
+        cmocka_unit_test(plans_for_older_gpus),
         cmocka_unit_test(plans_for_failures),
         cmocka_unit_test(searches),
         cmocka_unit_test(search_table),

@@ -239,9 +239,18 @@ static void finds_changes(void **state) {
     assert_true(fit.fits && fit.changes == 0);
     plan_done(&plan);
     spec.config.device.precision = "bf16";
-    assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "does not support it; use fp32, fp16");
+    assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "but bf16 needs 8.0; use fp32, fp16");
     spec.config.device.name = "cpu";
     assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "--device cpu");
+    spec.config.device.name = NULL;
+    cluster.peak_flops[RATE_BF16] =
+        cluster.peak_flops[RATE_FP16]; /* what a file says, weft's kernels do not */
+    assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "but bf16 needs 8.0; use fp32, fp16");
+    spec.config.device.precision = NULL;
+    assert_ok(fit_settle(&spec, &cluster));
+    assert_string_equal(spec.config.device.precision, "fp16");
+    cluster.capability = 6.1;
+    assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "has compute capability 6.1, but weft needs 7.0");
 }
 
 int main(void) {
