@@ -375,6 +375,20 @@ static Status find_json(const ClusterText *built_in, const char *name, json_t **
     return json_parse(text, size, name, ret_json);
 }
 
+/* A program may differ in a few figures from another one, its "base". */
+static Status find_program(const char *name, json_t **ret_program) {
+    CLEANUP(json_decrefp) json_t *own = NULL;
+    CLEANUP(json_decrefp) json_t *program = NULL;
+    TRY(find_json(weft_programs, name, &own));
+    const json_t *base = json_object_get(own, "base");
+    if (!base) return MOVE(ret_program, own);
+    if (!json_is_string(base)) return FAILED("%s: 'base': expected the name of a program", name);
+    TRY(find_json(weft_programs, json_string_value(base), &program));
+    if (json_object_update(program, own) || json_object_del(program, "base"))
+        return FAILED("%s: expected a JSON object that describes a program", json_string_value(base));
+    return MOVE(ret_program, program);
+}
+
 /* CLUSTER+PROGRAM: the program replaces the one of the cluster's own description. */
 static Status find_with_program(const char *name, const char *plus, Cluster *ret_cluster) {
     CLEANUP(json_decrefp) json_t *root = NULL;
@@ -382,7 +396,7 @@ static Status find_with_program(const char *name, const char *plus, Cluster *ret
     CLEANUP(mem_freep) char *machine = NULL;
     TRY(str_format(&machine, "%.*s", (int)(plus - name), name));
     TRY(find_json(weft_clusters, machine, &root));
-    TRY(find_json(weft_programs, plus + 1, &program));
+    TRY(find_program(plus + 1, &program));
     if (!json_is_object(root)) return FAILED("%s: expected a JSON object that describes a cluster", machine);
     if (json_object_set(root, "software", program)) return FAILED("out of memory");
     TRY(read_cluster(root, name, ret_cluster));

@@ -36,7 +36,7 @@ static void builtin_clusters(void **state) {
 /* CLUSTER+PROGRAM has the hardware of the one and the profile of the other, built in or a file. */
 static void programs(void **state) {
     static const char bad[] = "test_cluster_program.json";
-    Cluster plain, cluster, file;
+    Cluster plain, cluster, file, none;
     assert_ok(cluster_find("dgx2-v100", &plain));
     for (const ClusterText *known = weft_programs; known->name; known++) {
         CLEANUP(mem_freep) char *name = NULL;
@@ -46,8 +46,22 @@ static void programs(void **state) {
         assert_true(cluster.software.present && strcmp(cluster.software.title, plain.software.title) != 0);
         assert_true(cluster.memory_bandwidth == plain.memory_bandwidth);
     }
+    assert_ok(cluster_find("dgx2-v100+pytorch", &plain));
     assert_ok(cluster_find("dgx2-v100+" WEFT_SOURCE_DIR "/clusters/software/pytorch.json", &file));
-    assert_memory_equal(&file.software, &cluster.software, sizeof file.software);
+    assert_memory_equal(&file.software, &plain.software, sizeof file.software);
+    /* a program that differs from another one in a title and a figure */
+    assert_ok(cluster_find("dgx2-v100+deepspeed", &cluster));
+    assert_true(cluster.software.update_stall_s > plain.software.update_stall_s);
+    cluster.software.update_stall_s = plain.software.update_stall_s;
+    memcpy(cluster.software.title, plain.software.title, sizeof plain.software.title);
+    assert_memory_equal(&cluster.software, &plain.software, sizeof plain.software);
+    static const char *const bases[] = {"{\"base\": 1}", "{\"base\": \"pytorhc\"}"};
+    static const char *const wrong[] = {"'base': expected the name of a program", "did you mean 'pytorch'?"};
+    for (size_t i = 0; i < sizeof bases / sizeof *bases; i++) {
+        assert_ok(file_replace(bad, bases[i], strlen(bases[i])));
+        assert_fails(cluster_find("h200+test_cluster_program.json", &none), i ? STATUS_USAGE : STATUS_FAILED,
+                     wrong[i]);
+    }
     assert_fails(cluster_find("h200+pytorhc", &cluster), STATUS_USAGE, "did you mean 'pytorch'?");
     assert_fails(cluster_find("h20+pytorch", &cluster), STATUS_USAGE, "did you mean 'h200'?");
     static const char text[] = "{\"recompute_stall_s\": {\"value\": -1, \"source\": \"a test\"}}";
