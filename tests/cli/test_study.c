@@ -324,7 +324,8 @@ static json_t *simulated_recipe(const Fixture *fixture, const char *name) {
 }
 
 /* Replicas in fp32 and pipelines in fp16, as the study had them, for its program and for weft: both make the
- * pipelines faster, and neither leaves the GPUs as idle as the study. */
+ * pipelines faster, and neither leaves the GPUs as idle as the study. The study's program is about twice as
+ * fast as the study in all three runs. */
 static void simulates_both_programs(void **state) {
     json_t *json = simulated_recipe(*state, "squad-bert-base");
     const char *const precisions[] = {"fp32", "fp16", "fp16"};
@@ -332,14 +333,15 @@ static void simulates_both_programs(void **state) {
         const json_t *run = run_of(json, i), *summary = json_object_get(run, "summary");
         const json_t *weft = json_object_get(summary, "weft");
         assert_string_equal(text_of(json_object_get(summary, "layout"), "precision"), precisions[i]);
-        assert_contains(text_of(summary, "program"), "PyTorch");
+        assert_contains(text_of(summary, "program"), "transformers' Trainer");
         assert_true(figure_of(run, "samples_per_s") > 0);
         assert_true(json_number_at(weft, "samples_per_s") > figure_of(run, "samples_per_s"));
         /* the steps of 5 epochs; the study's runtimes allow a third of them at its samples/s */
         assert_true(figure_of(run, "steps") == 41174);
         assert_true(in(run, "published", "steps") < 0.35 * 41174);
-        assert_true(figure_of(run, "utilization") > 1.1 * in(run, "published", "utilization") || i == 0);
-        assert_true(fabs(in(run, "difference_from_published_percent", "runtime_s")) < 40);
+        assert_true(figure_of(run, "utilization") > 2 * in(run, "published", "utilization") || i == 0);
+        double off = in(run, "difference_from_published_percent", "samples_per_s");
+        assert_true(off > 95 && off < 115);
     }
     assert_string_equal(text_of(finding_of(json, 0), "verdict"), "holds");
     assert_contains(text_of(finding_of(json, 1), "detail"), "; predicted, weft ");
