@@ -28,7 +28,7 @@
 typedef struct CompareArgs {
     const char *out, *cluster, *program;
     int64_t repeat;
-    double price;
+    double price, power;
     bool simulate, share_gpus, retry, quiet;
 } CompareArgs;
 
@@ -52,6 +52,8 @@ static const Option compare_table[] = {
     {OPT_FLOAT("price", CompareArgs, price), .fallback = "0", .shown = "the cluster file's, if any", AT_LEAST(0),
      .help = "Price per hour of a GPU, or of a host without GPUs, in any currency: adds the cost of a million "
              "tokens and of each run."},
+    {OPT_FLOAT("power", CompareArgs, power), .fallback = "0", .shown = "the cluster file's, if any", AT_LEAST(0),
+     .help = "Power in watts of a GPU, or of a host without GPUs, for the energy of predicted runs."},
     {OPT_FLAG("retry", CompareArgs, retry), .help = "Retry failed runs."},
     {OPT_FLAG("quiet", CompareArgs, quiet), .help = "Do not show progress."},
 };
@@ -499,6 +501,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
                             changes_size(call)));
     TRY(command_text(call->line, &results.command));
     results.price = comparison.args->price;
+    results.power = comparison.args->power;
     TRY(comparison.args->out ? str_dup(comparison.args->out, &comparison.out)
                              : comparison_dir(&results, &comparison.out));
     size_t count = json_array_size(comparison.recipe.runs);

@@ -55,8 +55,11 @@ Status plan_only(const Invocation *call, const char *mode, const char *const *kn
     return OK;
 }
 
-double plan_price(const PlanArgs *args, const Cluster *cluster) {
-    return args->price > 0 ? args->price : cluster->price_per_hour;
+Status plan_cluster(const PlanArgs *args, Cluster *ret_cluster) {
+    TRY(cluster_find(args->cluster, ret_cluster));
+    if (args->price > 0) ret_cluster->price_per_hour = args->price;
+    if (args->power > 0) ret_cluster->power_watts = args->power;
+    return OK;
 }
 
 void plan_page_add(const Invocation *call, json_t *result) {
@@ -79,7 +82,7 @@ static Status write_page(const PlanArgs *args, const Plan *plan, const PlanSpec 
                        .batch = plan->batch,
                        .seq = plan->seq,
                        .precision = spec->config.device.precision,
-                       .price = plan_price(args, cluster)};
+                       .price = cluster->price_per_hour};
     PlannedLayout first = {
         .plan = plan,
         .result = {
@@ -97,18 +100,30 @@ void plan_needs_show(const json_t *result, FILE *out) {
     if (json_string_at(result, "needs")) fprintf(out, "\nnote: %s\n", json_string_at(result, "needs"));
 }
 
-void plan_cost_add(double price, double units, json_t *result) {
-    double hour = price * units;
-    if (!(hour > 0)) return;
-    json_object_set_new(result, "cost_per_hour", json_real(hour));
-    json_object_set_new(result, "cost_per_million_tokens",
-                        json_finite(1e6 * hour / 3600 / json_number_at(result, "tokens_per_s")));
+void plan_cost_add(const Cluster *cluster, double ranks, double goodput, json_t *result) {
+    double units = cluster_units(cluster, ranks), hour = cluster->price_per_hour * units,
+           watts = cluster->power_watts * units,
+           tokens_per_s = goodput * json_number_at(result, "tokens_per_s");
+    if (hour > 0) {
+        json_object_set_new(result, "cost_per_hour", json_real(hour));
+        json_object_set_new(result, "cost_per_million_tokens", json_finite(1e6 * hour / 3600 / tokens_per_s));
+    }
+    if (watts > 0) {
+        json_object_set_new(result, "power_watts", json_real(watts));
+        json_object_set_new(result, "tokens_per_j", json_finite(tokens_per_s / watts));
+    }
 }
 
 void plan_cost_show(const json_t *result, FILE *out) {
+    double tokens_per_j = json_number_at(result, "tokens_per_j");
+    char joules[FORMAT_SIZE], watts[FORMAT_SIZE];
     if (json_object_get(result, "cost_per_hour"))
         fprintf(out, "Cost: %.4g per million tokens, %.4g per hour\n",
                 json_number_at(result, "cost_per_million_tokens"), json_number_at(result, "cost_per_hour"));
+    if (tokens_per_j > 0)
+        fprintf(out, "Energy: %sJ per million tokens, at a rated power of %sW\n",
+                format_si(joules, 1e6 / tokens_per_j),
+                format_si(watts, json_number_at(result, "power_watts")));
 }
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
@@ -131,7 +146,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     CLEANUP(plan_done) Plan plan = {0};
     CLEANUP(plan_progress_done) PlanProgress progress = {0};
     CLEANUP(json_decrefp) json_t *result = NULL;
-    if (args->cluster) TRY(cluster_find(args->cluster, &cluster));
+    if (args->cluster) TRY(plan_cluster(args, &cluster));
     TRY(plan_spec(call, args, args->cluster ? &cluster : NULL, &spec));
     spec.timed = args->cluster;
     TRY(plan_progress_init(&progress, stderr));
@@ -146,7 +161,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         plan_needs_add(&cluster, result);
         TRY(plan_time(&plan, &cluster, &time));
         TRY(time_json(&time, result));
-        plan_cost_add(plan_price(args, &cluster), cluster_units(&cluster, args->train.layout.ranks), result);
+        plan_cost_add(&cluster, (double)args->train.layout.ranks, 1, result);
         if (args->html) TRY(write_page(args, &plan, &spec, &fit, &time, &cluster));
         plan_page_add(call, result);
     }

@@ -40,13 +40,15 @@ void plan_failure_show(const json_t *result, FILE *out);
 void plan_needs_add(const Cluster *cluster, json_t *result);
 void plan_needs_show(const json_t *result, FILE *out);
 
-/* The cost of a million tokens and of an hour on `units` GPUs or nodes, if the price is known. */
-void plan_cost_add(double price, double units, json_t *result);
+/* The cluster of --cluster, with --price and --power. */
+MUST_USE Status plan_cluster(const PlanArgs *args, Cluster *ret_cluster);
+
+/* The cost and energy of a million tokens on that many ranks, as far as price and power are known. `goodput`:
+ * the fraction of the tokens that are not lost to failures. */
+void plan_cost_add(const Cluster *cluster, double ranks, double goodput, json_t *result);
 void plan_cost_show(const json_t *result, FILE *out);
 
-/* --html: a page. The price per hour of a GPU or node, from --price or the cluster; 0: unknown. */
-double plan_price(const PlanArgs *args, const Cluster *cluster);
-/* Adds the file that was written to a result, and tells people. */
+/* --html: adds the page that was written to a result, and tells people. */
 void plan_page_add(const Invocation *call, json_t *result);
 void plan_page_show(const json_t *result, FILE *out);
 

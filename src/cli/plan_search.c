@@ -66,7 +66,7 @@ static Status write_page(const PlanArgs *args, const Search *search, const Searc
                        .batch = c->training.batch,
                        .seq = search->seq,
                        .precision = c->device.precision,
-                       .price = plan_price(args, cluster)};
+                       .price = cluster->price_per_hour};
     PlanSpec again = search_plan_spec(spec, &first.result.layout);
     again.timed = again.memory_only = true;
     TRY(plan_init(&plan, &again));
@@ -82,7 +82,7 @@ Status plan_search(Invocation *call, json_t **ret_result) {
     CLEANUP(plan_progress_done) PlanProgress progress = {0};
     if (!args->cluster) return USAGE("--search requires --cluster NAME");
     if (!args->train.layout.ranks) return USAGE("--search requires --ranks N, the number of devices");
-    TRY(cluster_find(args->cluster, &cluster));
+    TRY(plan_cluster(args, &cluster));
     TRY(plan_search_spec(call, &cluster, &spec));
     TRY(plan_progress_init(&progress, stderr));
     spec.base.progress = &progress;
@@ -92,8 +92,7 @@ Status plan_search(Invocation *call, json_t **ret_result) {
     TRY(plan_failure_add(call, json_array_get(json_object_get(result, "best"), 0), result));
     const json_t *best = json_object_get(result, "best");
     for (size_t i = 0; i < json_array_size(best); i++)
-        plan_cost_add(plan_price(args, &cluster), cluster_units(&cluster, spec.ranks),
-                      json_array_get(best, i));
+        plan_cost_add(&cluster, spec.ranks, 1, json_array_get(best, i));
     plan_needs_add(&cluster, result);
     if (args->html) TRY(write_page(args, &search, &spec, &cluster));
     plan_page_add(call, result);

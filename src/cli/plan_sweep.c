@@ -46,14 +46,6 @@ static Status draw_curves(const Sweep *sweep, const char *title, const char *pat
 
 /* ---- the command ---- */
 
-/* Tokens lost to failures cost as much as others. */
-static void add_cost(const Invocation *call, const Cluster *cluster, const SweepPoint *point, json_t *json) {
-    if (!point->fits) return;
-    plan_cost_add(plan_price(call->config, cluster), cluster_units(cluster, point->ranks), json);
-    double cost = json_number_at(json, "cost_per_million_tokens");
-    if (cost > 0) json_object_set_new(json, "cost_per_million_tokens", json_finite(cost / point->goodput));
-}
-
 static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *spec, const Cluster *cluster,
                        json_t **ret_result) {
     const char *path = call->operand_count ? call->operands[0] : NULL;
@@ -69,9 +61,11 @@ static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *s
                         json_pack("{s:s, s:s}", "name", cluster->name, "device", cluster->device));
     json_object_set_new(result, "precision", json_string(c->device.precision));
     for (Scaling s = 0; s < SCALING_COUNT; s++)
-        for (int i = 0; i < sweep->count; i++)
-            add_cost(call, cluster, &sweep->point[s][i],
-                     json_array_get(json_object_get(result, scaling_name(s)), (size_t)i));
+        for (int i = 0; i < sweep->count; i++) {
+            const SweepPoint *point = &sweep->point[s][i];
+            json_t *json = json_array_get(json_object_get(result, scaling_name(s)), (size_t)i);
+            if (point->fits) plan_cost_add(cluster, point->ranks, point->goodput, json);
+        }
     plan_needs_add(cluster, result);
     plan_page_add(call, result);
     if (path) json_object_set_new(result, "svg", json_string(path));
@@ -102,7 +96,7 @@ static Status write_page(const PlanArgs *args, const Sweep *sweep, const SearchS
                        .batch = c->training.batch,
                        .seq = sweep->seq,
                        .precision = c->device.precision,
-                       .price = plan_price(args, cluster)};
+                       .price = cluster->price_per_hour};
     return page_write_sweep(&facts, sweep, args->html);
 }
 
@@ -124,7 +118,7 @@ Status plan_sweep(Invocation *call, json_t **ret_result) {
                                                                  : "dp",
                                       label));
     TRY(sweep_parse(args->sweep, &ranks, &count));
-    TRY(cluster_find(args->cluster, &cluster));
+    TRY(plan_cluster(args, &cluster));
     args->train.layout.ranks = ranks[0];
     TRY(plan_search_spec(call, &cluster, &spec));
     TRY(plan_progress_init(&progress, stderr));

@@ -22,7 +22,7 @@ typedef struct ReportArgs {
     bool serve;
     const char *address;
     int64_t port;
-    double interval, price;
+    double interval, price, power;
 } ReportArgs;
 
 static const char *const format_choices[] = {"page", "markdown", "latex", "csv", NULL};
@@ -36,6 +36,8 @@ static const Option report_table[] = {
      .help = "What to write: the page, or only its table."},
     {OPT_FLOAT("price", ReportArgs, price), .fallback = "0", .shown = "the comparison's, if any", AT_LEAST(0),
      .help = "Price per hour of a GPU, or of a host without GPUs: adds costs, as in 'weft compare'."},
+    {OPT_FLOAT("power", ReportArgs, power), .fallback = "0", .shown = "the comparison's, if any", AT_LEAST(0),
+     .help = "Power in watts of a GPU, or of a host without GPUs, for the energy of predicted runs."},
     {OPT_FLAG("serve", ReportArgs, serve),
      .help = "Serve the page on http://localhost, read-only, until Ctrl-C; it updates by itself while runs "
              "train."},
@@ -243,7 +245,9 @@ static Status write_table(const Invocation *call, const ReportArgs *args, const 
 /* Reads the runs of the command line; the results must be empty. */
 static Status load_runs(const void *context, Results *results) {
     const Invocation *call = context;
-    results->price = ((const ReportArgs *)call->config)->price;
+    const ReportArgs *args = call->config;
+    results->price = args->price;
+    results->power = args->power;
     for (size_t i = 0; i < call->operand_count; i++)
         TRY(add_dir(results, call->operands[i], call->operand_count == 1));
     if (!results->count) return USAGE("%s: the comparison contains no runs", call->operands[0]);

@@ -408,6 +408,9 @@ static const Option plan_table[] = {
     {OPT_FLOAT("price", PlanArgs, price), .fallback = "0", AT_LEAST(0), .shown = "the cluster file's, if any",
      .help = "With --cluster: price per hour of a GPU, or of a node without GPUs, in any currency. Reports the "
              "cost of a million tokens."},
+    {OPT_FLOAT("power", PlanArgs, power), .fallback = "0", AT_LEAST(0), .shown = "the cluster file's, if any",
+     .help = "With --cluster: power in watts of a GPU, or of a node without GPUs. Reports the energy of a million "
+             "tokens."},
     {OPT_FLAG("search", PlanArgs, search),
      .help = "Search for the fastest layouts on --ranks devices of the cluster. Layout options that are "
              "given stay fixed."},

@@ -54,7 +54,7 @@ typedef struct PlanArgs {
     const char *out;   /* output of --measure */
     bool draw, search, measure;
     int64_t micros;
-    double price; /* per hour; 0: the cluster's */
+    double price, power; /* of the cluster; 0: what its file has */
     FailureArgs failure;
 } PlanArgs;
 

@@ -221,7 +221,7 @@ static double price_of(const Run *run) {
 }
 
 static double power_of(const Run *run) {
-    return run->summary.power_watts;
+    return run->of->power > 0 ? run->of->power : run->summary.power_watts;
 }
 
 /* Where the value comes from: the cluster of a prediction, or the GPU of a run. */
@@ -259,7 +259,7 @@ Status columns_note(const Results *results, const Columns *columns, char **ret_t
                                 .given = results->price > 0});
     put_assumption(text.out, results,
                    (Assumption){"Predicted energy assumes", "W", "rated power", FIGURE_TOKENS_JOULE, power_of,
-                                .given = false});
+                                .given = results->power > 0});
     put_bases(text.out, results);
     TRY(text_take(&text, ret_text, NULL));
     terminal_clean(*ret_text);

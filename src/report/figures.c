@@ -212,8 +212,20 @@ static bool is_cost(size_t figure) {
     return figure == FIGURE_COST || figure == FIGURE_COST_TOKENS;
 }
 
+/* Whether a prediction's figure follows from a power that replaces its cluster's. */
+static bool is_powered(const Run *run, const RunSummary *summary, size_t figure) {
+    return run->of->power > 0 && summary->predicted &&
+           (figure == FIGURE_ENERGY || figure == FIGURE_TOKENS_JOULE);
+}
+
+static double energy_of(const Run *run, const RunSummary *summary, size_t figure) {
+    double watts = run->of->power * summary->priced_units;
+    return figure == FIGURE_ENERGY ? watts * summary->runtime_s : summary->tokens_per_s / watts;
+}
+
 double run_single_figure(const Run *run, size_t figure) {
     if (is_cost(figure)) return cost_of(run, &run->summary, figure);
+    if (is_powered(run, &run->summary, figure)) return energy_of(run, &run->summary, figure);
     if (figure == FIGURE_EPOCH) return run_epoch(run);
     if (figure == FIGURE_EFFICIENCY) return run->summary.json ? run_efficiency(run) : NAN;
     if (figure == FIGURE_GOODPUT)
@@ -236,6 +248,7 @@ const char *run_program(const Run *run) {
 
 /* Of a prediction. */
 static double predicted_figure(const Run *run, const RunSummary *summary, size_t figure) {
+    if (is_powered(run, summary, figure)) return energy_of(run, summary, figure);
     return is_cost(figure) ? cost_of(run, summary, figure) : checked_figure(summary, figure);
 }
 

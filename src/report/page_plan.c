@@ -78,6 +78,8 @@ void put_plan_head(Page *page, const char *eyebrow, const PlanFacts *facts) {
     if (facts->cluster->software.present) put_chip(page, "%s", facts->cluster->software.title);
     if (facts->price > 0)
         put_chip(page, "%.4g per %s-hour", facts->price, facts->cluster->gpu ? "GPU" : "node");
+    if (facts->cluster->power_watts > 0)
+        put_chip(page, "%.4g W per %s", facts->cluster->power_watts, facts->cluster->gpu ? "GPU" : "node");
     page_header_end(page);
 }
 
@@ -133,6 +135,13 @@ static void put_tiles(Page *page, const PlanPage *plan) {
         snprintf(detail, sizeof detail, "%.4g per hour",
                  plan->facts->price * cluster_units(plan->facts->cluster, plan->facts->ranks));
         put_tile(page, "Cost per million tokens", number, detail, "");
+    }
+    double watts =
+        plan->facts->cluster->power_watts * cluster_units(plan->facts->cluster, plan->facts->ranks);
+    if (watts > 0) {
+        figure_text(number, FIGURE_FORMAT_JOULES, 1e6 * watts / result->time.tokens_per_s);
+        snprintf(detail, sizeof detail, "%.4g W rated", watts);
+        put_tile(page, "Energy per million tokens", number, detail, "");
     }
     page_group_end(page);
 }

@@ -53,6 +53,7 @@ struct Run {
 struct Results {
     char *title, *about, *scale; /* about and scale may be NULL */
     double price;                /* of a GPU, or of a host without GPUs, per hour; 0: unknown */
+    double power;                /* of the same, for predictions, in watts; 0: that of their clusters */
     char *command;               /* the command lines that repeat them; NULL: unknown */
     json_t *study;               /* the study that the runs repeat, see report/study.h; NULL: none */
     bool resized; /* the runs have another size than the study's: published figures are shown only in findings

@@ -126,6 +126,7 @@ Status results_json(const Results *results, json_t **ret_json) {
     if (!json || json_array_size(runs) != results->count)
         return FAILED("out of memory while collecting the results");
     if (results->price > 0) TRY(json_put(json, "price_per_hour", json_real(results->price)));
+    if (results->power > 0) TRY(json_put(json, "power_watts", json_real(results->power)));
     TRY(add_study(results, json));
     if (json_array_size(results->others)) TRY(json_put(json, "others", json_incref(results->others)));
     return MOVE(ret_json, json);
@@ -423,6 +424,8 @@ Status results_read(Results *results, const char *dir) {
     TRY(copy_text(json, "command", &results->command));
     double price = json_number_at(json, "price_per_hour");
     if (!(results->price > 0) && price > 0 && price < 1e12) results->price = price;
+    double power = json_number_at(json, "power_watts");
+    if (!(results->power > 0) && power > 0 && power < 1e12) results->power = power;
     read_study(results, json);
     const json_t *entry;
     size_t at;

@@ -479,14 +479,20 @@ static void writes_pages(void **state) {
     assert_contains(page, "stage 1");
     assert_true(path_exists(figure));
     free(page);
-    json_t *found = planned(program_run("plan", "--search", "gpt2-mini", "--ranks", "4", "--batch", "8",
-                                        "--cluster", "h200", "--price", "3", "--html", path, "--json"));
+    json_t *found =
+        planned(program_run("plan", "--search", "gpt2-mini", "--ranks", "4", "--batch", "8", "--cluster",
+                            "h200", "--price", "3", "--power", "500", "--html", path, "--json"));
     const json_t *first = json_array_get(json_object_get(found, "best"), 0);
     assert_string_equal(json_string_value(json_object_get(found, "html")), path);
     assert_float_equal(json_number_value(json_object_get(first, "cost_per_hour")), 12, 1e-9);
+    assert_float_equal(json_number_value(json_object_get(first, "power_watts")), 2000, 1e-9);
+    assert_float_equal(json_number_value(json_object_get(first, "tokens_per_j")),
+                       json_number_value(json_object_get(first, "tokens_per_s")) / 2000, 1e-9);
     page = page_of(path);
     assert_contains(page, json_string_value(json_object_get(first, "options")));
     assert_contains(page, "Cost per million tokens");
+    assert_contains(page, "Energy per million tokens");
+    assert_contains(page, "500 W per GPU");
     assert_null(strstr(page, "(0)")); /* of reasons that make no layout invalid */
     char front[80];
     snprintf(front, sizeof front, "%s/plan-figures/speed-memory.csv", dir);

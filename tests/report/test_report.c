@@ -342,8 +342,14 @@ static void computes_costs(void **state) {
     assert_true(fabs(run_figure(&run[1], FIGURE_COST) - 7.2) < 1e-9); /* two of four GPUs */
     assert_true(fabs(run_figure(&run[2], FIGURE_COST) - 14.4) < 1e-9);
     char text[FORMAT_SIZE];
+    results.power = 50; /* of predictions only */
     assert_string_equal(run_figure_text(text, &run[0], FIGURE_ENERGY, true), "5.00 kJ");
     assert_true(run_figure(&run[0], FIGURE_TOKENS_JOULE) == 0.25);
+    assert_true(fabs(run_figure(&run[2], FIGURE_ENERGY) - 50 * 4 * 3600) < 1e-6);
+    assert_true(fabs(run_figure(&run[2], FIGURE_TOKENS_JOULE) - 10) < 1e-9);
+    CLEANUP(mem_freep) char *given = NULL;
+    assert_ok(columns_note(&results, &columns, &given));
+    assert_has(given, "Predicted energy assumes 50 W for each GPU or host without GPUs.");
     results_done(&results);
 }
 
