@@ -22,18 +22,6 @@ static inline int launched_setup(void **state) {
     return corpus_setup(state);
 }
 
-/* The child processes of another one. */
-static inline int children_of(pid_t parent, pid_t out[8]) {
-    char line[64];
-    int count = 0, child;
-    snprintf(line, sizeof line, "pgrep -P %d", (int)parent);
-    FILE *pipe = popen(line, "r");
-    assert_non_null(pipe);
-    while (count < 8 && fscanf(pipe, "%d", &child) == 1) out[count++] = child;
-    pclose(pipe);
-    return count;
-}
-
 /* A run on two ranks that has done a step: this process, mpiexec and the ranks. On a GPU with
  * WEFT_TEST_DEVICE=cuda. */
 typedef struct Launch {

@@ -92,6 +92,18 @@ static inline void assert_runs(Ran ran) {
         ran_done(&ran_);                                                                                     \
     } while (0)
 
+/* The child processes of another one. */
+static inline int children_of(pid_t parent, pid_t out[8]) {
+    char line[64];
+    int count = 0, child;
+    snprintf(line, sizeof line, "pgrep -P %d", (int)parent);
+    FILE *pipe = popen(line, "r");
+    assert_non_null(pipe);
+    while (count < 8 && fscanf(pipe, "%d", &child) == 1) out[count++] = child;
+    pclose(pipe);
+    return count;
+}
+
 /* Asserts that the program fails with this code, prints an error that contains `part`, and prints nothing on
  * standard output. */
 #define assert_refused(expected_code, part, ...)                                                             \

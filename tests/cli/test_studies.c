@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <time.h>
 
+#include "base/process.h"
 #include "cli/comparison.h"
 
 #define TINY                                                                                                 \
@@ -123,6 +124,94 @@ static void stopped(void **state) {
     ran_done(&ran);
 }
 
+#define SAVING                                                                                               \
+    "{\"name\": \"layouts\", \"title\": \"Layouts\", \"command\": \"compare\", \"recipe\": \"tiny.json\", "  \
+    "\"options\": [\"--\", \"--steps\", \"200\", \"--save-every\", \"20\", \"--eval-every\", \"100\", "      \
+    "\"--log-every\", \"1\"]}, " MODEL
+
+static size_t lines_in(const char *dir, const char *name) {
+    char path[160], *text = NULL;
+    size_t count = 0;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    CLEANUP(status_freep) Status status = file_read(path, 1 << 26, &text, NULL);
+    for (const char *at = text; at && (at = strchr(at, '\n')); at++) count++;
+    free(text);
+    return count;
+}
+
+/* Starts the study and kills it, or only its part, in the middle of the first run. */
+static void kill_study(const char *study, const char *out, bool whole) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(127);
+        execl(WEFT_BINARY, WEFT_BINARY, "study", study, "--out", out, (char *)NULL);
+        _exit(127);
+    }
+    for (int i = 0; i < 6000 && lines_in(out, "layouts/one/metrics.jsonl") < 50; i++) usleep(10000);
+    pid_t part[8], train[8];
+    assert_int_equal(children_of(child, part), 1);
+    assert_int_equal(children_of(part[0], train), 1);
+    if (whole) kill(child, SIGKILL);
+    kill(part[0], SIGKILL);
+    kill(train[0], SIGKILL);
+    int code;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_true(whole ? WIFSIGNALED(code) : WIFEXITED(code) && WEXITSTATUS(code) == 1);
+    for (int i = 0; i < 6000 && process_state(train[0], NULL) && process_state(train[0], NULL) != 'Z'; i++)
+        usleep(1000);
+}
+
+/* What a study's page and its runs say apart from times: headings, and losses of every step. */
+static char *contents(const char *out) {
+    static const char *const runs[] = {"layouts/one", "layouts/two", "model"};
+    char name[64], *text = NULL;
+    size_t size;
+    FILE *all = open_memstream(&text, &size);
+    char *page = read_in(out, "report.html");
+    for (const char *at = page; (at = strstr(at, "<h2")); at++)
+        fprintf(all, "%.*s\n", (int)strcspn(at, "/"), at);
+    const char *agree = strstr(page, "The losses of all runs agree");
+    fprintf(all, "%.*s\n", (int)strcspn(agree, ";<"), agree);
+    free(page);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        snprintf(name, sizeof name, "%s/metrics.jsonl", runs[i]);
+        char *lines = read_in(out, name), *rest = lines;
+        for (char *line; (line = strsep(&rest, "\n")) && *line;) {
+            json_t *json = parsed(line);
+            fprintf(all, "%s %g %.17g %.17g %.17g\n", runs[i], json_number_at(json, "step"),
+                    json_number_at(json, "loss"), json_number_at(json, "grad_norm"),
+                    json_number_at(json, "val_loss"));
+            json_decref(json);
+        }
+        free(lines);
+    }
+    fclose(all);
+    return text;
+}
+
+/* A study that was killed, or a part of it, and run again ends with the same page and losses. */
+static void killed(void **state) {
+    const Fixture *fixture = *state;
+    const char *study = write_study(fixture, SAVING);
+    char out[3][96];
+    for (int i = 0; i < 3; i++) snprintf(out[i], sizeof out[i], "%s/%d", fixture->dir, i);
+    assert_ran(program_run("study", study, "--out", out[0]), 0, out, "/report.html");
+    char *expected = contents(out[0]);
+    assert_non_null(strstr(expected, "layouts/two 200 "));
+    kill_study(study, out[1], true);
+    assert_ran(program_run("study", study, "--out", out[1]), 0, err, "[1/2] Layouts (resuming)\n");
+    kill_study(study, out[2], false);
+    assert_ran(program_run("study", study, "--out", out[2]), 1, out, "killed by signal 9 (Killed)");
+    assert_ran(program_run("study", study, "--out", out[2], "--retry"), 0, err, "[1/2] Layouts (resuming)\n");
+    for (int i = 1; i < 3; i++) {
+        char *found = contents(out[i]);
+        assert_string_equal(found, expected);
+        free(found);
+    }
+    free(expected);
+}
+
 /* The studies of the source tree: listed, planned, and refused where something is missing. */
 static void listed(void **state) {
     const Fixture *fixture = *state;
@@ -173,6 +262,7 @@ static void refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(all_parts), TEST(stopped), TEST(listed), TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(all_parts), TEST(stopped), TEST(killed), TEST(listed),
+                                       TEST(refused)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }
