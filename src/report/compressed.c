@@ -16,6 +16,7 @@ void compressed_done(Compressed *of) {
     json_decref(of->curves);
     json_decref(of->levels);
     json_decref(of->sentences);
+    json_decref(of->findings);
     json_decref(of->studies);
     json_decref(of->files);
     free(of->title);
@@ -28,7 +29,10 @@ static Status append(json_t **list, json_t *value) {
     return json_array_append_new(*list, value) ? FAILED("out of memory") : OK;
 }
 
-static Status add_study(Compressed *of, const json_t *study) {
+static Status add_study(Compressed *of, const json_t *result) {
+    const json_t *study = json_object_get(result, "study");
+    if (!of->findings) of->findings = json_array();
+    TRY(compressed_judge(result, of->findings));
     if (!json_string_at(study, "note")) return OK;
     return append(&of->studies, json_incref((json_t *)(uintptr_t)study));
 }
@@ -56,7 +60,7 @@ Status compressed_add_pruning(Compressed *of, const json_t *result, const char *
         TRY(full_name(name, json_string_value(text), &sentence));
         TRY(append(&of->sentences, json_string(sentence)));
     }
-    return add_study(of, json_object_get(result, "study"));
+    return add_study(of, result);
 }
 
 /* "int8: loss 2.3216 instead of 2.3215 in fp32; 2.57x as fast in batches of 32, 2.80x in batches of 64." */
@@ -94,7 +98,7 @@ Status compressed_add_quantization(Compressed *of, const json_t *result, const c
                                           json_object_get(evaluation, "prompts"))));
         if (i) TRY(describe_level(of, name, level, json_array_get(levels, 0)));
     }
-    return add_study(of, json_object_get(result, "study"));
+    return add_study(of, result);
 }
 
 /* *ret_json is NULL if there is no such file. */
@@ -261,5 +265,8 @@ Status compressed_show(const Compressed *of, FILE *out) {
     show_texts(of, out);
     json_array_foreach(of->sentences, i, sentence)
         fprintf(out, "%s%s\n", i ? "" : "\n", json_string_value(sentence));
+    json_array_foreach(of->findings, i, sentence)
+        fprintf(out, "%s- %s: %s (%s).\n", i ? "" : "\n", json_string_at(sentence, "text"),
+                json_string_at(sentence, "verdict"), json_string_at(sentence, "detail"));
     return OK;
 }

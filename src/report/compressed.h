@@ -12,8 +12,10 @@ typedef struct Compressed {
     json_t *curves;    /* [{"name", "kind", "rounds"}]: a kind of pruning; rounds as in pruning.json */
     json_t *levels;    /* [{"name", "level", "prompts"}]: a level, as in quantization.json */
     json_t *sentences; /* conclusions */
-    json_t *studies;   /* what recipes' studies published: {"title", "hardware", "note"} */
-    json_t *files;     /* the contents of the files, with "dir" */
+    json_t
+        *findings; /* [{"text", "verdict", "code", "detail"}]: of the studies' conclusions; code: a Verdict */
+    json_t *studies; /* what recipes' studies published: {"title", "hardware", "note"} */
+    json_t *files;   /* the contents of the files, with "dir" */
 } Compressed;
 
 void compressed_done(Compressed *of);
@@ -35,6 +37,15 @@ MUST_USE Status compressed_levels(const Compressed *of, Grid *grid);
 MUST_USE Status compressed_format(const Compressed *of, TableFormat format, char **ret_text);
 /* For a terminal: tables, texts and conclusions. */
 MUST_USE Status compressed_show(const Compressed *of, FILE *out);
+
+/* ---- a study's conclusions (compressed_claims.c) ---- */
+
+/* Checks a study's list of them; NULL: there is none. */
+MUST_USE Status compressed_check_claims(const json_t *claims, const char *from);
+/* Appends a finding for each of those in the contents of a file. */
+MUST_USE Status compressed_judge(const json_t *result, json_t *findings);
+
+/* ---- pages ---- */
 
 /* Writes a page and its plots, as page_write does. */
 MUST_USE Status page_write_compressed(const Compressed *of, const char *path);

@@ -6,6 +6,7 @@
 
 #include "report/bars.h"
 #include "report/results.h"
+#include "report/study.h"
 
 /* A page that is being written. */
 struct Page {
@@ -61,6 +62,8 @@ void page_group_end(Page *page);
 void put_tile(Page *page, const char *label, const char *number, const char *name, const char *detail);
 /* A note below a chart or table, about a run or other thing unless `name` is NULL. */
 void put_note(Page *page, const char *name, const char *text);
+/* An item of a list of findings. */
+void put_finding(Page *page, Verdict verdict, const char *text, const char *detail);
 /* An entry of a legend. */
 void put_key(Page *page, int color, const char *name);
 

@@ -172,8 +172,13 @@ static Status put_steps(Page *page, const Results *results) {
 
 /* ---- findings ---- */
 
-static Status put_findings(Page *page, const Results *results) {
+void put_finding(Page *page, Verdict verdict, const char *text, const char *detail) {
     static const char *const classes[] = {"", " holds", " failed"};
+    page_put(page, "<li><span class=\"badge%s\">%s</span>%s<small>%s</small></li>\n", classes[verdict],
+             verdict_name(verdict), text, detail);
+}
+
+static Status put_findings(Page *page, const Results *results) {
     CLEANUP(mem_freep) char *text = NULL;
     const json_t *claim;
     size_t i;
@@ -184,8 +189,7 @@ static Status put_findings(Page *page, const Results *results) {
         CLEANUP(mem_freep) char *detail = NULL;
         Verdict verdict;
         TRY(claim_judge(results, claim, &verdict, &detail));
-        page_put(page, "<li><span class=\"badge%s\">%s</span>%s<small>%s</small></li>\n", classes[verdict],
-                 verdict_name(verdict), json_string_at(claim, "text"), detail);
+        put_finding(page, verdict, json_string_at(claim, "text"), detail);
     }
     page_put(page, "</ul>\n");
     return OK;

@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "base/suggest.h"
+#include "report/compressed.h"
 #include "report/spread.h"
 #include "report/steps.h"
 #include "report/text.h"
@@ -127,7 +128,8 @@ static Status check_claim(const json_t *claim, const char *from) {
 }
 
 Status study_check(const json_t *study, const char *from) {
-    static const char *const keys[] = {"title", "hardware", "source", "note", "columns", "claims", NULL};
+    static const char *const keys[] = {"title",   "hardware", "source",      "note",
+                                       "columns", "claims",   "compression", NULL};
     const json_t *columns = json_object_get(study, "columns"), *claims = json_object_get(study, "claims");
     const json_t *entry;
     char where[256];
@@ -137,6 +139,7 @@ Status study_check(const json_t *study, const char *from) {
     snprintf(where, sizeof where, "%s: study", from);
     TRY(check_keys(study, where, keys, 4));
     if (columns && !json_is_array(columns)) return USAGE("%s: columns: expected a list of figures", where);
+    TRY(compressed_check_claims(json_object_get(study, "compression"), where));
     if (claims && !json_is_array(claims)) return USAGE("%s: claims: expected a list of objects", where);
     json_array_foreach(columns, i, entry) {
         snprintf(where, sizeof where, "%s: study: columns: entry %zu", from, i + 1);

@@ -8,7 +8,8 @@
  * A claim is {"text", "run", "figure", "relation", "than", "by"}: the figure of a run is "higher" or "lower"
  * than that of another, or "equal", by at least (equal: at most) the fraction `by`, 0.01 by default. "run"
  * may be a list: then the claim holds for all of them, and without "than" they are compared with the first.
- * The relation "out of memory" has neither figure nor second run. */
+ * The relation "out of memory" has neither figure nor second run. Conclusions about pruning and quantization
+ * are listed under "compression", see report/compressed_claims.c. */
 #ifndef WEFT_REPORT_STUDY_H
 #define WEFT_REPORT_STUDY_H
 

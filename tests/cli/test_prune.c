@@ -392,6 +392,42 @@ static char *page_at(const char *path) {
     return text;
 }
 
+/* A study's conclusions, judged by the rounds; without a trusted speedup, that one is not known. */
+static void judges_rounds(void **state) {
+    static const char study[] =
+        "{\"study\": {\"title\": \"A study\", \"note\": \"It said so.\", \"compression\": ["
+        "{\"text\": \"Sharp at 50%\", \"of\": \"weights\", \"figure\": \"rises_sharply_at\", \"relation\": "
+        "\"equal\", \"than\": 0.5}, {\"text\": \"Rows are better\", \"of\": \"all-rows\", \"figure\": "
+        "\"val_loss\", \"relation\": \"lower\", \"than\": \"weights\"}, {\"text\": \"Rows save time\", "
+        "\"of\": "
+        "\"all-rows\", \"figure\": \"speedup\", \"relation\": \"higher\", \"than\": 2}]}}";
+    static const char wrong[] =
+        "{\"study\": {\"compression\": [{\"text\": \"x\", \"of\": \"rows\", \"figure\": "
+        "\"lost\", \"relation\": \"equal\", \"than\": 1}]}}";
+    static const char *const expected[][3] = {
+        {"- Sharp at 50%: holds (sharp rise at 50.0% vs 50.0%).",
+         "- Rows are better: does not hold (validation loss 3.3300 vs 3.3000).",
+         "- Rows save time: holds (speedup 2.50 vs 2.00)."},
+        {"- Sharp at 50%: holds", "- Rows are better: does not hold",
+         "- Rows save time: not known (speedup not known, or measured with CPU contention)."}};
+    assert_ok(file_replace(in("study.json"), study, sizeof study - 1));
+    assert_ok(file_replace(in("wrong.json"), wrong, sizeof wrong - 1));
+    for (int busy = 0; busy < 2; busy++) {
+        json_decref(conclusion_of(1.5 * busy));
+        Ran ran = prune_rounds("curves", "--config", in("study.json"), "--kind", "weights", "--also",
+                               "all-rows", "--amount", "0.5", "--rounds", "2", "--ramp", "even", "--score",
+                               "gradient", "--resume");
+        for (size_t i = 0; i < 3; i++) assert_contains(ran.out, expected[busy][i]);
+        ran_done(&ran);
+    }
+    run_ok(program_run("report", in("curves"), "--out", in("judged.html")));
+    CLEANUP(mem_freep) char *page = page_at(in("judged.html"));
+    assert_contains(page, "<span class=\"badge failed\">does not hold</span>Rows are better");
+    assert_contains(page, "Published for A study: It said so.");
+    assert_refused(2, "compression: claim 1: figure: unknown key 'lost'", "prune", "--config",
+                   in("wrong.json"), "--model", in("base"), "--out", in("none"), "--amount", "0.5");
+}
+
 /* The rounds as a page with both figures, and as tables. What is stated there is what the files say: times
  * with contention are marked and off the curves. */
 static void reports_rounds(void **state) {
@@ -503,6 +539,7 @@ int main(void) {
         cmocka_unit_test(all_rows),
         cmocka_unit_test(two_kinds),
         cmocka_unit_test(concludes_from_rounds),
+        cmocka_unit_test(judges_rounds),
         cmocka_unit_test(reports_rounds),
         cmocka_unit_test(rounds_continue),
         cmocka_unit_test(not_finite),
