@@ -100,28 +100,38 @@ static void put_head(FILE *out, const Columns *columns, const Style *style) {
     fputs(style->end, out);
 }
 
-/* What the study reported for a run, and the differences of the run's own figures from it. */
-static void put_published(FILE *out, const Results *results, const Run *run, const Columns *columns,
-                          const Style *style) {
-    FigureSource own = run_predicted(run) ? SOURCE_PREDICTED : SOURCE_MEASURED;
+/* A row of a run's values from another source, or of the differences of this source from what was published.
+ */
+static void put_source(FILE *out, const Run *run, const char *label, FigureSource source, bool differences,
+                       const Columns *columns, const Style *style) {
     char text[FORMAT_SIZE];
-    for (int row = 0; row < 2 && run->published && results_published(results); row++) {
-        fputs(style->begin, out);
-        put(out, run->name, style->escape);
-        fputs(row ? " (vs published)" : " (published)", out);
-        for (size_t i = 0; i < columns->count; i++) {
-            size_t f = columns->shown[i];
-            double value = run_source_figure(run, SOURCE_PUBLISHED, f);
-            fputs(style->next, out);
-            if (row)
-                put(out, percent_text(text, run_from_published(run, own, f), false), style->escape);
-            else if (isfinite(value))
-                put(out, figure_text(text, figures[f].unit, value), style->escape);
-            else if (i == 0 && published_lacks_memory(run))
-                fputs("out of memory", out);
-        }
-        fputs(style->end, out);
+    fputs(style->begin, out);
+    put(out, run->name, style->escape);
+    fprintf(out, " (%s)", label);
+    for (size_t i = 0; i < columns->count; i++) {
+        size_t f = columns->shown[i];
+        double value = run_source_figure(run, source, f);
+        fputs(style->next, out);
+        if (differences)
+            put(out, percent_text(text, run_from_published(run, source, f), false), style->escape);
+        else if (isfinite(value))
+            put(out, figure_text(text, figures[f].unit, value), style->escape);
+        else if (i == 0 && source == SOURCE_PUBLISHED && published_lacks_memory(run))
+            fputs("out of memory", out);
     }
+    fputs(style->end, out);
+}
+
+/* The study's figures, and the prediction for weft next to one for another program. */
+static void put_sources(FILE *out, const Results *results, const Run *run, const Columns *columns,
+                        const Style *style) {
+    FigureSource own = run_predicted(run) ? SOURCE_PREDICTED : SOURCE_MEASURED;
+    bool published = run->published && results_published(results);
+    if (published)
+        put_source(out, run, source_name(SOURCE_PUBLISHED), SOURCE_PUBLISHED, false, columns, style);
+    if (published) put_source(out, run, "vs published", own, true, columns, style);
+    if (run_has_source(run, SOURCE_WEFT))
+        put_source(out, run, source_name(SOURCE_WEFT), SOURCE_WEFT, false, columns, style);
 }
 
 static void put_rows(FILE *out, const Results *results, const Columns *columns, const Style *style) {
@@ -134,7 +144,7 @@ static void put_rows(FILE *out, const Results *results, const Columns *columns, 
             put(out, cell_text(text, run, columns->shown[i], true), style->escape);
         }
         fputs(style->end, out);
-        put_published(out, results, run, columns, style);
+        put_sources(out, results, run, columns, style);
     }
 }
 

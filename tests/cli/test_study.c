@@ -289,6 +289,9 @@ static void predicts_one_program(void **state) {
         assert_int_equal(megatron, i != 1);
         assert_int_equal(strstr(ran.out, "predicted, weft") != NULL, i == 2);
         ran_done(&ran);
+        ran = program_run("report", fixture->out, "--format", "markdown");
+        assert_int_equal(strstr(ran.out, "\n| GPT-2 1.2B, batch 8 (predicted, weft) | ") != NULL, i == 2);
+        ran_done(&ran);
         char *text = read_in(fixture->out, "results.json");
         json_t *json = parsed(text);
         peak[i] = figure_of(run_of(json, 0), "peak_bytes");
