@@ -73,8 +73,9 @@ static int is_visible(const struct dirent *entry) {
     return entry->d_name[0] != '.';
 }
 
-/* Adds the runs in a directory, for a comparison whose results.json is damaged or lost. */
-static Status add_runs_in(Results *results, const char *dir) {
+/* Adds the runs in a directory: rounds of pruning, or those of a comparison whose results.json is damaged or
+ * lost. `deeper`: those in its directories, as pruning by two kinds has them. */
+static Status add_runs_in(Results *results, const char *dir, bool deeper) {
     struct dirent **entries = NULL;
     int count = scandir(dir, &entries, is_visible, alphasort);
     Status status = OK;
@@ -82,7 +83,8 @@ static Status add_runs_in(Results *results, const char *dir) {
         CLEANUP(mem_freep) char *path = NULL;
         bool any = false;
         if (!status) status = path_join(&path, dir, entries[i]->d_name);
-        if (!status) status = rundir_has_run(path, &any);
+        if (!status && deeper && path_is_dir(path)) status = add_runs_in(results, path, false);
+        if (!status && !deeper) status = rundir_has_run(path, &any);
         if (!status && any) status = add_run(results, path, &any);
         free(entries[i]);
     }
@@ -95,7 +97,7 @@ static Status add_comparison(Results *results, const char *dir) {
     bool any;
     if (!damaged) return OK;
     size_t before = results->count;
-    TRY(add_runs_in(results, dir));
+    TRY(add_runs_in(results, dir, false));
     if (results->count == before) {
         TRY(add_run(results, dir, &any));
         return fail_last(results, status_message(damaged));
@@ -106,7 +108,7 @@ static Status add_comparison(Results *results, const char *dir) {
 
 /* A directory without a run is an error if it is the only one, otherwise a failed row. */
 static Status add_dir(Results *results, const char *dir, bool alone) {
-    CLEANUP(mem_freep) char *comparison = NULL;
+    CLEANUP(mem_freep) char *comparison = NULL, *pruning = NULL;
     bool any;
     if (!path_exists(dir)) return USAGE("%s: no such directory", dir);
     if (!path_is_dir(dir)) return USAGE("%s: not a run directory", dir);
@@ -114,7 +116,9 @@ static Status add_dir(Results *results, const char *dir, bool alone) {
     if (path_exists(comparison)) return add_comparison(results, dir);
     TRY(rundir_has_run(dir, &any));
     size_t before = results->count;
-    if (!any) TRY(add_runs_in(results, dir));
+    if (!any) TRY(add_runs_in(results, dir, false));
+    TRY(path_join(&pruning, dir, "pruning.json"));
+    if (!any && results->count == before && path_exists(pruning)) TRY(add_runs_in(results, dir, true));
     if (results->count > before) return OK;
     TRY(add_run(results, dir, &any));
     if (any) return OK;

@@ -253,6 +253,13 @@ static void show_texts(const Compressed *of, FILE *out) {
     }
 }
 
+/* A line of text from a file. */
+static void put_line(FILE *out, const char *start, const char *text) {
+    fputs(start, out);
+    terminal_put(out, text, strlen(text));
+    fputc('\n', out);
+}
+
 Status compressed_show(const Compressed *of, FILE *out) {
     CLEANUP(grid_done) Grid rounds = {0}, levels = {0};
     const json_t *sentence;
@@ -263,10 +270,12 @@ Status compressed_show(const Compressed *of, FILE *out) {
     if (rounds.count && levels.count) fputc('\n', out);
     if (levels.count) grid_text(out, &levels);
     show_texts(of, out);
-    json_array_foreach(of->sentences, i, sentence)
-        fprintf(out, "%s%s\n", i ? "" : "\n", json_string_value(sentence));
-    json_array_foreach(of->findings, i, sentence)
-        fprintf(out, "%s- %s: %s (%s).\n", i ? "" : "\n", json_string_at(sentence, "text"),
-                json_string_at(sentence, "verdict"), json_string_at(sentence, "detail"));
+    json_array_foreach(of->sentences, i, sentence) put_line(out, i ? "" : "\n", json_string_value(sentence));
+    json_array_foreach(of->findings, i, sentence) {
+        CLEANUP(mem_freep) char *line = NULL;
+        TRY(str_format(&line, "%s: %s (%s).", json_string_at(sentence, "text"),
+                       json_string_at(sentence, "verdict"), json_string_at(sentence, "detail")));
+        put_line(out, i ? "- " : "\n- ", line);
+    }
     return OK;
 }

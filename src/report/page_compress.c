@@ -41,7 +41,7 @@ static Status add_projection(Plot *plot, const json_t *curve, const Ordinate *y)
     double start = json_number_at(first, "sparsity"), sparsity, step_ms;
     size_t i;
     if (!strcmp(json_string_at(curve, "kind"), "weights") || has_contention(first) ||
-        !json_has_number(first, y->key, &step_ms))
+        !json_has_number(first, y->key, &step_ms) || !(start < 1))
         return OK;
     CLEANUP(mem_freep) char *label = NULL;
     TRY(str_format(&label, "%s, projected", json_string_at(curve, "name")));
@@ -100,7 +100,7 @@ static void put_texts(Page *page, const Compressed *of) {
     const json_t *prompts = json_object_get(json_array_get(of->levels, 0), "prompts"), *prompt, *entry;
     size_t p, i;
     json_array_foreach(prompts, p, prompt) {
-        page_put(page, "<h3>“%s” continued</h3>\n", json_string_value(prompt));
+        page_put(page, "<h3>“%s” continued</h3>\n", json_is_string(prompt) ? json_string_value(prompt) : "?");
         page_group(page, "tiles texts");
         json_array_foreach(of->levels, i, entry) {
             const json_t *texts = json_object_get(json_object_get(entry, "level"), "texts");

@@ -462,6 +462,10 @@ static void reports_rounds(void **state) {
     Ran runs = program_run("report", in("curves/weights"), in("curves/all-rows/round-2"), "--format", "csv");
     assert_contains(runs.out, "\"round-1\",finished,");
     ran_done(&runs);
+    runs = program_run("report", in("curves"), in("one-head/round-1"), "--format", "csv");
+    assert_contains(runs.out, "\"weights/round-2\",finished,");
+    assert_contains(runs.out, "\"all-rows/round-2\",finished,");
+    ran_done(&runs);
     assert_refused(2, "a file of the run itself", "report", in("curves"), "--out", in("curves/pruning.json"));
 }
 
