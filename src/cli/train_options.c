@@ -404,7 +404,8 @@ static const Option plan_table[] = {
     OPTIMIZER_ROW(PlanArgs, train.config.training.optimizer),
     {OPT_TEXT("cluster", PlanArgs, cluster, "NAME|FILE"), .shown = "none",
      .help = "Hardware to plan for: %s, or a file like those in clusters/. Reports whether the layout fits and, "
-             "if not, what does.", .names = cluster_names},
+             "if not, what does. NAME+PROGRAM plans for another program than weft: deepspeed, pytorch, transformers, "
+             "or a file.", .names = cluster_names},
     {OPT_FLOAT("price", PlanArgs, price), .fallback = "0", AT_LEAST(0), .shown = "the cluster file's, if any",
      .help = "With --cluster: price per hour of a GPU, or of a node without GPUs, in any currency. Reports the "
              "cost of a million tokens."},
