@@ -6,6 +6,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "plan/search_space.h"
+#include "report/compressed.h"
 #include "report/page.h"
 #include "report/page_plan.h"
 #include "test.h"
@@ -444,6 +445,74 @@ static void report(void **state) {
     assert_ok(dir_remove(place));
 }
 
+/* ---- compressed models ---- */
+
+/* Two kinds of pruning, one round with contention, and three levels that write long texts. */
+static void write_compressed(const char *dir) {
+    enum { ROUNDS = 10, LEVELS = 3 };
+    json_t *kinds = json_array(), *levels = json_array();
+    for (int k = 0; k < 2; k++) {
+        json_t *rounds = json_array();
+        for (int i = 0; i < ROUNDS; i++)
+            json_array_append_new(
+                rounds, json_pack("{s:f, s:i, s:f, s:f, s:f, s:{s:f}}", "sparsity", 0.1 * i, "params_total",
+                                  1000000 - 90000 * k * i, "val_loss", 3 + 0.01 * i * i, "val_loss_pruned",
+                                  3.5, "step_ms", 100. - 8 * k * i, "load", "contention", i == 4 ? 0.5 : 0.));
+        json_array_append_new(kinds, json_pack("{s:{s:s}, s:o}", "settings", "kind",
+                                               k ? "all-rows" : "weights", "rounds", rounds));
+    }
+    json_t *pruning = json_pack("{s:o, s:{s:[s]}, s:{s:s, s:s}}", "kinds", kinds, "conclusion", "text",
+                                "weights: <b>no</b> time is saved.", "study", "title", "A & B", "note",
+                                "It was a projection.");
+    for (int i = 0; i < LEVELS; i++)
+        json_array_append_new(
+            levels,
+            json_pack("{s:s, s:f, s:[{s:i, s:f, s:f, s:f}], s:[s]}", "name",
+                      (const char *[]){"fp32", "int8", "int4"}[i], "weights_noise", 0.01 * i, "batches",
+                      "batch", 32, "seconds", 128.7 / (1 + i), "loss", 2.5, "speedup", 1. + i, "texts",
+                      "The history of the city began <once> upon a time, and went on for as long as "
+                      "the model had tokens to write it with, in words of incomprehensibilities."));
+    json_t *quantization =
+        json_pack("{s:{s:[s], s:o}}", "evaluation", "prompts", "The history of the city", "levels", levels);
+    char path[160];
+    snprintf(path, sizeof path, "%s/pruning.json", dir);
+    assert_ok(json_write_file(path, pruning));
+    snprintf(path, sizeof path, "%s/quantization.json", dir);
+    assert_ok(json_write_file(path, quantization));
+    json_decref(pruning);
+    json_decref(quantization);
+}
+
+static void compressed(void **state) {
+    char place[] = "/tmp/weft-browser-XXXXXX", page[64];
+    const char *browser = find_browser(), *dir = place;
+    Compressed of = {0};
+    if (!browser) skip();
+    assert_non_null(mkdtemp(place));
+    write_compressed(place);
+    assert_ok(compressed_read(&of, &dir, 1));
+    snprintf(page, sizeof page, "%s/page.html", place);
+    assert_ok(page_write_compressed(&of, page));
+    char *html = read_page(place);
+    write_outer(place, html);
+    for (int dark = 0; dark < 2; dark++) {
+        json_t *seen = look(browser, place, dark);
+        for (size_t i = 0; i < 2; i++) {
+            const json_t *frame = json_array_get(seen, i);
+            check_any(frame, i ? 390 : 1200, dark);
+            assert_int_equal(count_of(frame, "rows"), 2 * 10 + 3);
+            assert_int_equal(count_of(frame, "svgs"), 2);
+            /* By kind, and a projection; of each plot there is a narrow version. */
+            assert_int_equal(count_of(frame, "curves"), 2 * (2 + 3));
+        }
+        json_decref(seen);
+    }
+    check_print(browser, place, html);
+    free(html);
+    compressed_done(&of);
+    assert_ok(dir_remove(place));
+}
+
 /* Searches for layouts of a small model on 16 GPUs whose memory is scarce, and writes the page. */
 static void write_search(const char *path, Search *search) {
     Cluster cluster;
@@ -503,6 +572,7 @@ static void search(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(report), cmocka_unit_test(search)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(report), cmocka_unit_test(compressed),
+                                       cmocka_unit_test(search)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
