@@ -122,8 +122,11 @@ static Status add_dir(Results *results, const char *dir, bool alone) {
     if (results->count > before) return OK;
     TRY(add_run(results, dir, &any));
     if (any) return OK;
-    if (alone) return USAGE("%s: contains no run (no summary.json or metrics.jsonl)", dir);
-    return fail_last(results, "contains no run (no summary.json or metrics.jsonl)");
+    if (alone)
+        return USAGE(
+            "%s: contains no run (no summary.json, metrics.jsonl, pruning.json or quantization.json)", dir);
+    return fail_last(results,
+                     "contains no run (no summary.json, metrics.jsonl, pruning.json or quantization.json)");
 }
 
 /* ---- duplicate names ---- */

@@ -12,10 +12,9 @@ typedef struct Compressed {
     json_t *curves;    /* [{"name", "kind", "rounds"}]: a kind of pruning; rounds as in pruning.json */
     json_t *levels;    /* [{"name", "level", "prompts"}]: a level, as in quantization.json */
     json_t *sentences; /* conclusions */
-    json_t
-        *findings; /* [{"text", "verdict", "code", "detail"}]: of the studies' conclusions; code: a Verdict */
-    json_t *studies; /* what recipes' studies published: {"title", "hardware", "note"} */
-    json_t *files;   /* the contents of the files, with "dir" */
+    json_t *findings;  /* [{"text", "verdict", "detail"}]: of the studies' conclusions */
+    json_t *studies;   /* what recipes' studies published: {"title", "hardware", "note"} */
+    json_t *files;     /* the contents of the files, with "dir" */
 } Compressed;
 
 void compressed_done(Compressed *of);

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "report/compressed.h"
+#include "report/study.h"
 
 #define DEFAULT_BY 0.01
 
@@ -124,8 +125,8 @@ Status compressed_judge(const json_t *result, json_t *findings) {
         else
             TRY(str_format(&detail, "%s %s vs %s", words, figure_text(mine, known[figure].unit, own),
                            figure_text(others, known[figure].unit, than)));
-        json_t *finding = json_pack("{s:s, s:s, s:i, s:s}", "text", json_string_or(claim, "text", "?"),
-                                    "verdict", verdict_name(verdict), "code", (int)verdict, "detail", detail);
+        json_t *finding = json_pack("{s:s, s:s, s:s}", "text", json_string_or(claim, "text", "?"), "verdict",
+                                    verdict_name(verdict), "detail", detail);
         if (json_array_append_new(findings, finding)) return FAILED("out of memory");
     }
     return OK;

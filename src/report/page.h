@@ -6,7 +6,6 @@
 
 #include "report/bars.h"
 #include "report/results.h"
-#include "report/study.h"
 
 /* A page that is being written. */
 struct Page {
@@ -62,8 +61,8 @@ void page_group_end(Page *page);
 void put_tile(Page *page, const char *label, const char *number, const char *name, const char *detail);
 /* A note below a chart or table, about a run or other thing unless `name` is NULL. */
 void put_note(Page *page, const char *name, const char *text);
-/* An item of a list of findings. */
-void put_finding(Page *page, Verdict verdict, const char *text, const char *detail);
+/* A list of findings, as findings_json makes them; each with its "part", if it has one. */
+void page_findings(Page *page, const json_t *findings);
 /* An entry of a legend. */
 void put_key(Page *page, int color, const char *name);
 

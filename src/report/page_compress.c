@@ -132,15 +132,10 @@ static void put_sentences(Page *page, const Compressed *of) {
     }
 }
 
-static void put_findings(Page *page, const Compressed *of) {
-    const json_t *finding;
-    size_t i;
+static void put_verdicts(Page *page, const Compressed *of) {
     if (!json_array_size(of->findings)) return;
-    page_put(page, "<h3>Findings</h3>\n<ul class=\"findings\">\n");
-    json_array_foreach(of->findings, i, finding)
-        put_finding(page, (Verdict)json_int_at(finding, "code"), json_string_at(finding, "text"),
-                    json_string_at(finding, "detail"));
-    page_put(page, "</ul>\n");
+    page_put(page, "<h3>Findings</h3>\n");
+    page_findings(page, of->findings);
 }
 
 static void put_published(Page *page, const Compressed *of) {
@@ -160,7 +155,7 @@ Status put_compressed(Page *page, const Compressed *of) {
     page_put(page, "</p>\n");
     TRY(put_rounds(page, of));
     TRY(put_levels(page, of));
-    put_findings(page, of);
+    put_verdicts(page, of);
     put_published(page, of);
     return OK;
 }
@@ -181,7 +176,7 @@ static Status put_page(Page *page, const void *data) {
     TRY(put_rounds(page, of));
     if (levels) page_section(page, "Levels of quantization", NULL);
     TRY(put_levels(page, of));
-    put_findings(page, of);
+    put_verdicts(page, of);
     put_published(page, of);
     page_end(page);
     return OK;

@@ -47,6 +47,55 @@ static void put_overview(Page *page, const PartsPage *of) {
     page_put(page, "</p>\n");
 }
 
+/* ---- findings ---- */
+
+/* What a part's directory says of its study's conclusions. */
+static Status find_in(const char *dir, json_t **ret_findings) {
+    CLEANUP(results_done) Results results = {0};
+    CLEANUP(compressed_done) Compressed of = {0};
+    CLEANUP(mem_freep) char *file = NULL;
+    TRY(path_join(&file, dir, "results.json"));
+    if (path_exists(file)) {
+        TRY(results_read(&results, dir));
+        return findings_json(&results, ret_findings);
+    }
+    TRY(compressed_read(&of, &dir, 1));
+    *ret_findings = of.findings ? json_incref(of.findings) : NULL;
+    return OK;
+}
+
+/* Those of all parts. Files that are damaged are left out; their part says what is wrong with them. */
+static Status find_all(const PartsPage *of, json_t *all) {
+    const json_t *part;
+    size_t i, k;
+    json_array_foreach(parts_of(of->study), i, part) {
+        CLEANUP(mem_freep) char *dir = NULL;
+        CLEANUP(json_decrefp) json_t *findings = NULL;
+        json_t *finding;
+        TRY(path_join(&dir, of->dir, json_string_at(part, "name")));
+        CLEANUP(status_freep) Status damaged = find_in(dir, &findings);
+        json_array_foreach(findings, k, finding) {
+            if (json_object_set(finding, "part", json_object_get(part, "title")) ||
+                json_array_append(all, finding))
+                return FAILED("out of memory");
+        }
+    }
+    return OK;
+}
+
+static Status put_all_findings(Page *page, const PartsPage *of) {
+    CLEANUP(json_decrefp) json_t *all = json_array();
+    CLEANUP(mem_freep) char *text = NULL;
+    TRY(find_all(of, all));
+    if (!json_array_size(all)) return OK;
+    TRY(verdicts_text(all, &text));
+    page_section(page, "Findings", text);
+    page_findings(page, all);
+    return OK;
+}
+
+/* ---- the list of parts ---- */
+
 /* The part's own page or, without one, its directory. */
 static Status put_link(Page *page, const char *dir, const char *name) {
     CLEANUP(mem_freep) char *own = NULL, *log = NULL;
@@ -170,6 +219,7 @@ static Status put_page(Page *page, const void *data) {
         put_chip(page, "published on %s", json_string_at(of->study, "hardware"));
     page_header_end(page);
     put_overview(page, of);
+    TRY(put_all_findings(page, of));
     TRY(put_list(page, of));
     json_array_foreach(parts_of(of->study), i, part) TRY(put_part(page, of, part));
     page_section(page, "Repeating it", NULL);

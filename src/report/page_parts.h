@@ -1,4 +1,5 @@
-/* The page of `weft study`: every part of a study in a section with its tables, figures and findings. */
+/* The page of `weft study`: the findings of all parts, then each part in a section with its tables and
+ * figures. */
 #ifndef WEFT_REPORT_PAGE_PARTS_H
 #define WEFT_REPORT_PAGE_PARTS_H
 

@@ -172,26 +172,30 @@ static Status put_steps(Page *page, const Results *results) {
 
 /* ---- findings ---- */
 
-void put_finding(Page *page, Verdict verdict, const char *text, const char *detail) {
-    static const char *const classes[] = {"", " holds", " failed"};
-    page_put(page, "<li><span class=\"badge%s\">%s</span>%s<small>%s</small></li>\n", classes[verdict],
-             verdict_name(verdict), text, detail);
-}
-
-static Status put_findings(Page *page, const Results *results) {
-    CLEANUP(mem_freep) char *text = NULL;
-    const json_t *claim;
+void page_findings(Page *page, const json_t *findings) {
+    const json_t *finding;
     size_t i;
-    TRY(findings_text(results, &text));
-    if (!*text) return OK;
-    page_put(page, "<h3>Findings</h3>\n<p>%s</p>\n<ul class=\"findings\">\n", text);
-    json_array_foreach(study_claims(results), i, claim) {
-        CLEANUP(mem_freep) char *detail = NULL;
-        Verdict verdict;
-        TRY(claim_judge(results, claim, &verdict, &detail));
-        put_finding(page, verdict, json_string_at(claim, "text"), detail);
+    page_put(page, "<ul class=\"findings\">\n");
+    json_array_foreach(findings, i, finding) {
+        const char *verdict = json_string_or(finding, "verdict", ""), *part = json_string_at(finding, "part");
+        page_put(page, "<li><span class=\"badge%s\">%s</span>%s<small>%s%s%s</small></li>\n",
+                 !strcmp(verdict, verdict_name(VERDICT_HOLDS))   ? " holds"
+                 : !strcmp(verdict, verdict_name(VERDICT_FAILS)) ? " failed"
+                                                                 : "",
+                 verdict, json_string_or(finding, "text", "?"), part ? part : "", part ? ": " : "",
+                 json_string_or(finding, "detail", ""));
     }
     page_put(page, "</ul>\n");
+}
+
+static Status put_verdicts(Page *page, const Results *results) {
+    CLEANUP(mem_freep) char *text = NULL;
+    CLEANUP(json_decrefp) json_t *findings = NULL;
+    TRY(findings_json(results, &findings));
+    TRY(verdicts_text(findings, &text));
+    if (!*text) return OK;
+    page_put(page, "<h3>Findings</h3>\n<p>%s</p>\n", text);
+    page_findings(page, findings);
     return OK;
 }
 
@@ -212,7 +216,7 @@ Status put_study(Page *page, const Results *results) {
         TRY(put_source_bars(page, results));
         TRY(put_steps(page, results));
     }
-    TRY(put_findings(page, results));
+    TRY(put_verdicts(page, results));
     if (note) put_note(page, NULL, note);
     return OK;
 }

@@ -405,16 +405,29 @@ Status claim_judge(const Results *results, const json_t *claim, Verdict *ret_ver
     return text_to_utf8(detail, size, ret_detail, &size); /* error messages need not be UTF-8 */
 }
 
-Status findings_text(const Results *results, char **ret_text) {
-    size_t i, all = json_array_size(study_claims(results)), count[3] = {0};
+Status findings_json(const Results *results, json_t **ret_json) {
+    CLEANUP(json_decrefp) json_t *list = json_array();
     const json_t *claim;
-    char text[160];
+    size_t i;
     json_array_foreach(study_claims(results), i, claim) {
         CLEANUP(mem_freep) char *detail = NULL;
         Verdict verdict;
         TRY(claim_judge(results, claim, &verdict, &detail));
-        count[verdict]++;
+        json_array_append_new(list, json_pack("{s:O, s:s, s:s}", "text", json_object_get(claim, "text"),
+                                              "verdict", verdict_name(verdict), "detail", detail));
     }
+    if (json_array_size(list) != json_array_size(study_claims(results)))
+        return FAILED("out of memory while collecting the findings");
+    *ret_json = json_incref(list);
+    return OK;
+}
+
+Status verdicts_text(const json_t *findings, char **ret_text) {
+    size_t i, all = json_array_size(findings), count[3] = {0};
+    const json_t *finding;
+    char text[160];
+    json_array_foreach(findings, i, finding) for (Verdict v = 0; v < 3; v++) count[v] +=
+        !strcmp(json_string_or(finding, "verdict", ""), verdict_name(v));
     if (!all) return str_dup("", ret_text);
     size_t holds = count[VERDICT_HOLDS], fails = count[VERDICT_FAILS], unknown = count[VERDICT_UNKNOWN];
     snprintf(text, sizeof text, "Of the study's %zu conclusion%s, ", all, PLURAL(all));
@@ -431,19 +444,8 @@ Status findings_text(const Results *results, char **ret_text) {
     return str_format(ret_text, "%s.", text);
 }
 
-Status findings_json(const Results *results, json_t **ret_json) {
-    CLEANUP(json_decrefp) json_t *list = json_array();
-    const json_t *claim;
-    size_t i;
-    json_array_foreach(study_claims(results), i, claim) {
-        CLEANUP(mem_freep) char *detail = NULL;
-        Verdict verdict;
-        TRY(claim_judge(results, claim, &verdict, &detail));
-        json_array_append_new(list, json_pack("{s:O, s:s, s:s}", "text", json_object_get(claim, "text"),
-                                              "verdict", verdict_name(verdict), "detail", detail));
-    }
-    if (json_array_size(list) != json_array_size(study_claims(results)))
-        return FAILED("out of memory while collecting the findings");
-    *ret_json = json_incref(list);
-    return OK;
+Status findings_text(const Results *results, char **ret_text) {
+    CLEANUP(json_decrefp) json_t *findings = NULL;
+    TRY(findings_json(results, &findings));
+    return verdicts_text(findings, ret_text);
 }

@@ -9,13 +9,20 @@
 #define TINY                                                                                                 \
     "{\"model\": \"gpt2-tiny\", \"layers\": 1, \"hidden\": 16, \"heads\": 2, \"data\": [\"self\"], "         \
     "\"seq\": 32, \"steps\": 2, \"batch\": 4, \"micro-batch\": 2, \"eval-every\": 0, \"eval-batches\": 1, "  \
-    "\"threads\": 1, \"runs\": [{\"name\": \"one\"}, {\"name\": \"two\", \"micro-batch\": 4}]}"
+    "\"threads\": 1, \"study\": {\"claims\": [{\"text\": \"Both learn alike\", \"figure\": \"loss_last\", "  \
+    "\"run\": \"two\", \"relation\": \"equal\", \"than\": \"one\"}]}, "                                      \
+    "\"runs\": [{\"name\": \"one\"}, {\"name\": \"two\", \"micro-batch\": 4}]}"
+#define JUDGED                                                                                               \
+    "{\"study\": {\"compression\": [{\"text\": \"int8 writes nonsense\", \"of\": \"int8\", \"figure\": "     \
+    "\"loss\", \"relation\": \"higher\", \"than\": \"fp32\", \"by\": 0.5}]}}"
 
 /* Writes the recipe and a study with these parts, and returns the study's path. */
 static const char *write_study(const Fixture *fixture, const char *parts) {
     static char path[80];
-    char text[4096];
+    char text[4096], judged[80];
+    snprintf(judged, sizeof judged, "%s/int8.json", fixture->dir);
     assert_ok(file_replace(fixture->recipe, TINY, strlen(TINY)));
+    assert_ok(file_replace(judged, JUDGED, strlen(JUDGED)));
     snprintf(path, sizeof path, "%s/mini.json", fixture->dir);
     int size = snprintf(text, sizeof text,
                         "{\"title\": \"A study of moments\", \"models\": \"tiny\", \"parts\": [%s], "
@@ -43,7 +50,8 @@ static const char *state_of(const json_t *study, size_t at) {
     "\"--steps-per-round\", \"1\", \"--seq\", \"16\", \"--batch\", \"2\", \"--eval-batches\", \"1\", "       \
     "\"--threads\", \"1\"]}"
 #define INT8                                                                                                 \
-    "{\"name\": \"int8\", \"title\": \"In int8\", \"command\": \"quantize\", \"options\": [\"--model\", "    \
+    "{\"name\": \"int8\", \"title\": \"In int8\", \"command\": \"quantize\", \"recipe\": "                   \
+    "\"int8.json\", \"options\": [\"--model\", "                                                             \
     "\"{out}/model\", \"--evaluate\", \"self\", \"--max-batches\", \"1\", \"--new-tokens\", \"4\", "         \
     "\"--prompt\", \"static\"]}"
 
@@ -63,10 +71,17 @@ static void all_parts(void **state) {
     ran_done(&ran);
     char *page = read_in(fixture->out, "report.html");
     static const char *const parts[] = {
-        "<h1>A study of moments</h1>", "4 of 5 parts of the study finished. “Too fast” failed: step 2",
-        "<h2>Layouts: Results</h2>",   "href=\"layouts/report.html\"",
-        "<h2>A model: Results</h2>",   "<th scope=\"row\">weights",
-        "id=\"pruned-pruning-loss\"",  "<span>fp32</span>static"};
+        "<h1>A study of moments</h1>",
+        "4 of 5 parts of the study finished. “Too fast” failed: step 2",
+        "Of the study's 2 conclusions, 1 holds and 1 does not.",
+        "<span class=\"badge holds\">holds</span>Both learn alike<small>Layouts: loss measured",
+        "<span class=\"badge failed\">does not hold</span>int8 writes nonsense<small>In int8: loss",
+        "<h2>Layouts: Results</h2>",
+        "href=\"layouts/report.html\"",
+        "<h2>A model: Results</h2>",
+        "<th scope=\"row\">weights",
+        "id=\"pruned-pruning-loss\"",
+        "<span>fp32</span>static"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) assert_contains(page, parts[i]);
     free(page);
     /* What has ended stays so; with --retry, the failed part runs again. */
