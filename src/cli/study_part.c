@@ -1,19 +1,25 @@
 /* Command lines of a study's parts, and what their plans predict for this machine. */
 #include "cli/study.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/fs.h"
 #include "base/memory.h"
 #include "cli/compare.h"
 #include "cli/train_options.h"
 #include "compare/recipe.h"
 #include "device/registry.h"
+#include "model/family.h"
 #include "plan/cluster.h"
+#include "tokenizer/tokenizer.h"
+#include "train/epoch.h"
 
 #define OUT_MARK   "{out}"
 #define BYTES_EACH 12.0 /* of a checkpoint per parameter: weights and two moments, fp32 */
+#define START_S    1.0  /* a run's start, last checkpoint and end */
 
 static Status put_word(TextList *line, const char *word) {
     return texts_keep(line, &word);
@@ -140,12 +146,41 @@ static const char *this_machine(const StudyArgs *args) {
     return NULL;
 }
 
-/* Checkpoints that a run leaves. */
-static double checkpoints_of(const Settings *config) {
-    double saves =
-        config->ckpt.save_every > 0 ? (double)config->training.steps / (double)config->ckpt.save_every : 1;
-    double kept = (double)config->ckpt.keep + 1;
+/* Checkpoints that a run of that many steps leaves. */
+static double checkpoints_of(const Settings *config, double steps) {
+    int64_t every = config->ckpt.save_every;
+    double saves = every > 0              ? ceil(steps / (double)every)
+                   : every == EVERY_EPOCH ? config->training.epochs
+                                          : 1,
+           kept = (double)config->ckpt.keep + 1; /* and the best one */
     return saves < 1 ? 1 : saves > kept && config->ckpt.keep ? kept : saves;
+}
+
+/* Plans have no data, so a preset would be planned with its own vocabulary instead of the tokenizer's. A
+ * tokenizer that is yet to be made or fetched is taken for the preset's. */
+static Status settle_vocabulary(Settings *config) {
+    const char *name = config->data.text.tokenizer;
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    ModelConfig preset;
+    CLEANUP(status_freep) Status released = config_preset(config->model.name, &preset);
+    if (released || config->model.vocab) return OK;
+    if (!name || !strcmp(name, "bytes"))
+        TRY(tokenizer_new_bytes(&tokenizer, preset.family->byte_specials));
+    else if (path_exists(name))
+        TRY(tokenizer_load(&tokenizer, name));
+    if (tokenizer) config->model.vocab = tokenizer_vocab(tokenizer);
+    return OK;
+}
+
+/* Validations, before the first step too; forward passes are a third of a step. */
+static double validation_seconds(const Settings *config, const json_t *summary) {
+    const ValidationSettings *val = &config->validation;
+    double steps = json_number_at(summary, "steps"), batch = (double)config->training.batch,
+           samples = val->samples ? (double)val->samples : (double)val->batches * batch,
+           count = val->every > 0              ? 1 + ceil(steps / (double)val->every)
+                   : val->every == EVERY_EPOCH ? 1 + config->training.epochs
+                                               : 2;
+    return count * samples / batch * 1e-3 * json_number_at(summary, "step_ms") / 3;
 }
 
 /* A run that cannot be planned is counted as unknown. */
@@ -159,11 +194,15 @@ static Status add_run(const StudyArgs *args, RunSpec run, const char *cluster, d
     if (!needed && cluster) TRY(predict_needed(&run, args->share_gpus, &needed));
     cost->simulated += needed;
     if (needed) return OK;
+    TRY(settle_vocabulary(&run.config));
     Prediction how = {.cluster = machine, .samples = samples, .any_device = true};
     CLEANUP(status_freep) Status misfit = machine ? predict_run(&run, &how, NULL, &summary) : OK;
-    if (!json_has_number(summary, "runtime_s", &seconds)) cost->unknown++;
-    cost->seconds += seconds;
-    cost->bytes += BYTES_EACH * json_number_at(summary, "params_total") * checkpoints_of(&run.config);
+    if (json_has_number(summary, "runtime_s", &seconds))
+        cost->seconds += START_S + seconds + validation_seconds(&run.config, summary);
+    else
+        cost->unknown++;
+    cost->bytes += BYTES_EACH * json_number_at(summary, "params_total") *
+                   checkpoints_of(&run.config, json_number_at(summary, "steps"));
     return OK;
 }
 

@@ -98,6 +98,30 @@ static void all_parts(void **state) {
     assert_refused(2, "part 'wild'", "study", study, "--out", fixture->out, "--quiet");
 }
 
+/* What is said of checkpoints before the runs is about what they take: of models with the tokenizer's
+ * vocabulary, not with the preset's. */
+static void announces_checkpoints(void **state) {
+    const Fixture *fixture = *state;
+    char line[192], unit;
+    double said = 0, bytes = 0;
+    Ran ran = program_run("study", write_study(fixture, LAYOUTS ", " MODEL), "--out", fixture->out);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "; 3 runs of about 0:0");
+    const char *with = strstr(ran.err, " in total, with ");
+    assert_non_null(with);
+    assert_int_equal(sscanf(with, " in total, with %lf %cB of checkpoints", &said, &unit), 2);
+    said *= unit == 'k' ? 1e3 : unit == 'M' ? 1e6 : 1e9;
+    snprintf(line, sizeof line,
+             "find %s -path '*checkpoints*' -type f -printf '%%s\\n' | awk '{s += $1} END {print s}'",
+             fixture->out);
+    FILE *pipe = popen(line, "r");
+    assert_non_null(pipe);
+    assert_int_equal(fscanf(pipe, "%lf", &bytes), 1);
+    pclose(pipe);
+    if (!(bytes > said / 2 && bytes < said * 2)) fail_msg("%.0f bytes instead of %.0f", bytes, said);
+    ran_done(&ran);
+}
+
 static void wait_for(const char *dir, const char *name) {
     char path[160];
     snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -283,7 +307,8 @@ static void refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(all_parts), TEST(stopped), TEST(killed), TEST(listed),
-                                       TEST(refused)};
+    const struct CMUnitTest tests[] = {TEST(all_parts), TEST(announces_checkpoints),
+                                       TEST(stopped),   TEST(killed),
+                                       TEST(listed),    TEST(refused)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }
