@@ -277,9 +277,9 @@ static void print_time(const json_t *result, FILE *out) {
         snprintf(samples, sizeof samples, "%.3g", rate);
     else
         format_count(samples, rate);
-    fprintf(out, "\n%s samples/s, %s tokens/s, MFU %.1f%%, bubble %.1f%%\n", samples,
+    fprintf(out, "\n%s samples/s, %s tokens/s, MFU %.1f%%, utilization %.1f%%, bubble %.1f%%\n", samples,
             format_count(tokens, json_number_at(result, "tokens_per_s")), 100 * json_number_at(result, "mfu"),
-            100 * json_number_at(result, "bubble"));
+            100 * json_number_at(result, "utilization"), 100 * json_number_at(result, "bubble"));
     plan_cost_show(result, out);
 }
 
