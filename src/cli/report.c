@@ -106,6 +106,10 @@ static Status add_comparison(Results *results, const char *dir) {
     return first->error ? OK : str_dup(status_message(damaged), &first->error);
 }
 
+#define NOTHING_FOUND                                                                                        \
+    "contains no run (summary.json, metrics.jsonl), comparison (results.json), pruning (pruning.json) or "   \
+    "quantization (quantization.json); name what 'weft train', 'compare', 'prune' or 'quantize' wrote"
+
 /* A directory without a run is an error if it is the only one, otherwise a failed row. */
 static Status add_dir(Results *results, const char *dir, bool alone) {
     CLEANUP(mem_freep) char *comparison = NULL, *pruning = NULL;
@@ -122,11 +126,7 @@ static Status add_dir(Results *results, const char *dir, bool alone) {
     if (results->count > before) return OK;
     TRY(add_run(results, dir, &any));
     if (any) return OK;
-    if (alone)
-        return USAGE(
-            "%s: contains no run (no summary.json, metrics.jsonl, pruning.json or quantization.json)", dir);
-    return fail_last(results,
-                     "contains no run (no summary.json, metrics.jsonl, pruning.json or quantization.json)");
+    return alone ? USAGE("%s: " NOTHING_FOUND, dir) : fail_last(results, NOTHING_FOUND);
 }
 
 /* ---- duplicate names ---- */

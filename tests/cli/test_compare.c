@@ -71,7 +71,8 @@ static void reports(const Fixture *fixture) {
     assert_contains(ran.out, "whole-batch");
     assert_contains(ran.out, "results.json");
     ran_done(&ran);
-    assert_refused(2, "contains no run", "report", fixture->dir);
+    assert_refused(2, "quantization (quantization.json); name what 'weft train', 'compare', ", "report",
+                   fixture->dir);
     snprintf(wrote, sizeof wrote, "%s/config.json", empty);
     assert_ok(file_replace(wrote, "{\"model_type\": \"gpt2\"}", 22));
     assert_refused(2, "contains no run", "report", empty);
