@@ -296,6 +296,13 @@ static double positive(double percent) {
     return fabs(percent) < 0.05 ? 0 : percent;
 }
 
+static void put_range(FILE *out, double low, double high) {
+    char first[32], last[32];
+    snprintf(first, sizeof first, "%+.1f%%", low);
+    snprintf(last, sizeof last, "%+.1f%%", high);
+    fprintf(out, strcmp(first, last) ? " %s to %s" : " %s", first, last);
+}
+
 /* "measured 1.6376 vs 1.6376 (0.0%)", or of a list "measured -3.1% to +28.0%". */
 static void put_compared(FILE *out, const json_t *claim, const Compared *seen, size_t figure) {
     char own[FORMAT_SIZE], base[FORMAT_SIZE];
@@ -306,7 +313,7 @@ static void put_compared(FILE *out, const json_t *claim, const Compared *seen, s
         fprintf(out, " %s vs %s (%+.1f%%)", figure_text(own, unit, seen->own),
                 figure_text(base, unit, seen->base), positive(100 * seen->high));
     else
-        fprintf(out, " %+.1f%% to %+.1f%%", positive(100 * seen->low), positive(100 * seen->high));
+        put_range(out, positive(100 * seen->low), positive(100 * seen->high));
 }
 
 static bool is_timed_against(const Run *run, size_t figure) {

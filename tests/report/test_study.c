@@ -114,6 +114,8 @@ static void judges_claims(void **state) {
          VERDICT_HOLDS, "predicted 10.00 vs 12.00 (-16.7%)"},
         {CLAIM("peak_bytes", "\"one\"", "\"than\": \"two\", \"relation\": \"equal\""), VERDICT_HOLDS,
          "memory predicted 900 B vs 900 B (+0.0%); published 1.00 kB vs 600 B (+66.7%)"},
+        {CLAIM("peak_bytes", "[\"one\", \"two\"]", "\"than\": \"one\", \"relation\": \"equal\""),
+         VERDICT_HOLDS, "memory predicted +0.0%; published "},
         {CLAIM("work", "[\"one\", \"two\", \"small\"]", "\"relation\": \"equal\", \"by\": 0.2001"),
          VERDICT_HOLDS, "predicted -20.0% to +20.0%"},
         {CLAIM("work", "[\"one\", \"two\", \"small\"]", "\"relation\": \"equal\", \"by\": 0.1"),
@@ -151,9 +153,9 @@ static void judges_claims(void **state) {
     }
     assert_ok(findings_text(&results, &text));
     assert_string_equal(text,
-                        "Of the study's 12 conclusions, 5 hold, 4 do not, and 3 cannot be judged from these "
+                        "Of the study's 13 conclusions, 6 hold, 4 do not, and 3 cannot be judged from these "
                         "runs.");
-    assert_fails(study_check_runs(&results, "test"), 2, "claim 10: no run is named 'gone'");
+    assert_fails(study_check_runs(&results, "test"), 2, "claim 11: no run is named 'gone'");
     free(text);
     /* A measured run is judged by its measurements; with a prediction as well, also by that. */
     run_summary_replace(&results.runs[3].prediction, json_of(PREDICTED("30", "1", "1000")));
