@@ -310,10 +310,9 @@ static Status fetch(const Study *study) {
 
 /* ---- parts ---- */
 
-static Status set_state(const Study *study, size_t at, RunState state, const char *error) {
+static Status set_state(const Study *study, size_t at, const char *state, const char *error) {
     json_t *part = part_at(study, at);
-    if (json_object_set_new(part, "state", json_string(run_state_name(state))))
-        return FAILED("out of memory");
+    if (json_object_set_new(part, "state", json_string(state))) return FAILED("out of memory");
     json_object_del(part, "error");
     if (error && json_object_set_new(part, "error", json_string(error))) return FAILED("out of memory");
     return save(study);
@@ -334,7 +333,7 @@ static Status run_part(const Study *study, size_t at) {
     TRY(path_join(&dir, study->out, part->name));
     bool begun = path_is_dir(dir) && !dir_is_empty(dir);
     if (begun && !study_part_resumes(part)) TRY(dir_remove(dir));
-    TRY(set_state(study, at, RUN_RUNNING, NULL));
+    TRY(set_state(study, at, run_state_name(RUN_RUNNING), NULL));
     TRY(study_line(&study->args, part, study->out, begun, &line));
     if (!study->args.quiet)
         fprintf(stderr, "[%zu/%zu] %s%s\n", at + 1, study->file.count, part->title,
@@ -344,10 +343,10 @@ static Status run_part(const Study *study, size_t at) {
     CLEANUP(mem_freep) char *error = end.error;
     json_object_set_new(record, "seconds", json_real(before + clock_wall() - start));
     bool stopped = end.code == STATUS_SAVED || (end.code && children_stopped());
-    if (stopped) return set_state(study, at, RUN_INTERRUPTED, NULL);
-    if (!end.code) return set_state(study, at, RUN_FINISHED, NULL);
+    if (stopped) return set_state(study, at, run_state_name(RUN_INTERRUPTED), NULL);
+    if (!end.code) return set_state(study, at, run_state_name(RUN_FINISHED), NULL);
     if (!study->args.quiet) fprintf(stderr, "weft: part '%s' failed: %s\n", part->name, reason(part, &end));
-    return set_state(study, at, RUN_FAILED, reason(part, &end));
+    return set_state(study, at, run_state_name(RUN_FAILED), reason(part, &end));
 }
 
 static Status run_parts(const Study *study) {
@@ -360,7 +359,7 @@ static Status run_parts(const Study *study) {
             fprintf(stderr, "[%zu/%zu] %s: already %s\n", i + 1, study->file.count, part->title,
                     json_string_at(part_at(study, i), "state"));
         if (study->args.simulate && strcmp(part->command, "compare"))
-            TRY(set_state(study, i, RUN_WAITING, "Left out: only comparisons are simulated."));
+            TRY(set_state(study, i, PART_LEFT_OUT, "only comparisons are simulated"));
         else if (!ended)
             TRY(run_part(study, i));
     }

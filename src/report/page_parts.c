@@ -25,6 +25,10 @@ static bool is_in_state(const json_t *part, RunState state) {
     return !strcmp(json_string_or(part, "state", ""), run_state_name(state));
 }
 
+static bool is_left_out(const json_t *part) {
+    return !strcmp(json_string_or(part, "state", ""), PART_LEFT_OUT);
+}
+
 static size_t count_in(const json_t *study, RunState state) {
     const json_t *part;
     size_t i, count = 0;
@@ -36,12 +40,15 @@ static size_t count_in(const json_t *study, RunState state) {
 
 static void put_overview(Page *page, const PartsPage *of) {
     const json_t *part;
-    size_t i, count = json_array_size(parts_of(of->study)), done = count_in(of->study, RUN_FINISHED);
+    size_t i, count = json_array_size(parts_of(of->study)), done = count_in(of->study, RUN_FINISHED),
+              left = 0;
+    json_array_foreach(parts_of(of->study), i, part) left += is_left_out(part);
     page_verdict(page);
     if (done == count)
         page_put(page, "All parts of the study finished.");
     else
         page_put(page, "%zu of %zu parts of the study finished.", done, count);
+    if (left) page_put(page, " %zu %s left out.", left, left == 1 ? "is" : "are");
     json_array_foreach(parts_of(of->study), i, part) if (is_in_state(part, RUN_FAILED)) page_put(
         page, " “%s” failed: %s.", json_string_at(part, "title"), json_string_or(part, "error", "?"));
     page_put(page, "</p>\n");
@@ -192,9 +199,9 @@ static Status put_part(Page *page, const PartsPage *of, const json_t *part) {
     page_section(page, json_string_at(part, "title"), NULL);
     if (is_in_state(part, RUN_FAILED))
         page_put(page, "<p class=\"lead\">Failed: %s</p>\n", error ? error : "?");
-    if (is_in_state(part, RUN_WAITING))
-        page_put(page, "<p class=\"lead\">%s</p>\n", error ? error : "Not started.");
-    if (is_in_state(part, RUN_WAITING)) return OK;
+    if (is_left_out(part)) page_put(page, "<p class=\"lead\">Left out: %s.</p>\n", error ? error : "?");
+    if (is_in_state(part, RUN_WAITING)) page_put(page, "<p class=\"lead\">Not started.</p>\n");
+    if (is_left_out(part) || is_in_state(part, RUN_WAITING)) return OK;
     TRY(path_join(&dir, of->dir, name));
     TRY(str_format(&prefix, "%s-", name));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -5,10 +5,12 @@
 
 #include "report/page.h"
 
+#define PART_LEFT_OUT "left out"
+
 /* Writes DIR/report.html. The parts' own pages have their figures as files. `study` is the contents of
  * DIR/study.json: {"title", "about", "hardware", "scale", "line", "parts": [{"name", "title", "command",
- * "line", "state", "error", "seconds"}, ...]}, whose states are those of runs (run_state_name). DIR/NAME is a
- * part's directory, and DIR/NAME.txt what it printed. */
+ * "line", "state", "error", "seconds"}, ...]}, whose states are those of runs (run_state_name) or
+ * PART_LEFT_OUT. DIR/NAME is a part's directory, and DIR/NAME.txt what it printed. */
 MUST_USE Status page_write_parts(const json_t *study, const char *dir);
 
 #endif

@@ -97,8 +97,13 @@ static bool any_partial(const Results *results) {
     return false;
 }
 
-/* Explains the columns that the table has; others are known to everyone. */
-static void put_legend(Page *page, const Columns *columns) {
+static bool has_measured_energy(const Run *run) {
+    return !run_predicted(run) && isfinite(run_figure(run, FIGURE_ENERGY));
+}
+
+/* Explains the columns that the table has; others are known to everyone. What predicted energy is stands
+ * above the table. */
+static void put_legend(Page *page, const Results *results, const Columns *columns) {
     static const char *const texts[FIGURES] = {
         [FIGURE_VAL_MEAN] = "Mean val.: mean of all validation losses.",
         [FIGURE_BUSY] = "Busy: share of the step time that ranks spend computing.",
@@ -122,7 +127,8 @@ static void put_legend(Page *page, const Columns *columns) {
         bool used = false;
         for (size_t i = 0; i < columns->count; i++) used |= columns->shown[i] == f;
         for (size_t i = 0; i < columns->equal_count; i++) used |= columns->equal[i] == f;
-        if (!used || !texts[f]) continue;
+        if (!used || !texts[f] || (f == FIGURE_ENERGY && !results_count(results, has_measured_energy)))
+            continue;
         page_put(page, any ? " " : "<p class=\"note\">");
         page_put(page, "%s", texts[f]);
         any = true;
@@ -152,6 +158,6 @@ Status put_table(Page *page, const Results *results) {
     if (*trust) put_note(page, NULL, trust);
     if (any_partial(results))
         put_note(page, NULL, "Runs that have not finished show partial results and are not compared.");
-    put_legend(page, &columns);
+    put_legend(page, results, &columns);
     return OK;
 }

@@ -275,9 +275,13 @@ static void listed(void **state) {
         ran = program_run("study", names[i], "--simulate", "--out", fixture->out);
         assert_int_equal(ran.code, 0);
         if (i == 2) assert_contains(ran.err, "7 simulated");
+        if (i == 0) assert_contains(ran.out, " left out ");
         ran_done(&ran);
         char *page = read_in(fixture->out, "report.html");
         assert_contains(page, contents[i]);
+        if (i == 0) assert_contains(page, "2 of 4 parts of the study finished. 2 are left out.");
+        if (i == 0) assert_contains(page, "Left out: only comparisons are simulated.");
+        assert_null(strstr(page, "NVML")); /* nothing was measured */
         free(page);
         assert_ok(dir_remove(fixture->out));
     }
