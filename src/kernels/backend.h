@@ -48,9 +48,9 @@ static inline float dropout_scale(float p) {
 }
 /* The draw index of element (b, t, 0) of a (B,T,C) tensor; the rest of the row follows consecutively. */
 static inline uint64_t dropout_row(const Dropout *dropout, int64_t b, int64_t t) {
-    return (uint64_t)(((b + dropout->origin[0]) * dropout->extent[0] + t + dropout->origin[1]) *
-                          dropout->extent[1] +
-                      dropout->origin[2]);
+    b += dropout->origin[0], t += dropout->origin[1];
+    if (dropout->rows) b += t / dropout->rows, t = position_of(&dropout->at, t % dropout->rows);
+    return (uint64_t)((b * dropout->extent[0] + t) * dropout->extent[1] + dropout->origin[2]);
 }
 /* The word, as rng_kept numbers them, and the bit in it of attention weight (b, h, q, k). Four words have the
  * weights of a query and DROPOUT_GROUP keys. A word's keys and the order of its bits are those of the lanes
@@ -131,10 +131,6 @@ static inline int64_t qkv_head(const QkvShape *s, int part, int64_t h) {
     return part == PART_Q ? h : s->M - (part == PART_K ? 2 : 1) * s->G + h / s->group;
 }
 
-/* The position of a row. */
-static inline int64_t position_of(const Positions *at, int64_t row) {
-    return at->turn && row >= at->turn ? at->second + row - at->turn : at->first + row;
-}
 /* How many of `rows` rows are at positions before this one. */
 static inline int64_t rows_before(const Positions *at, int64_t rows, int64_t position) {
     int64_t turn = at->turn ? at->turn : rows, before = position - at->first, after = position - at->second;
@@ -155,6 +151,11 @@ static inline int64_t first_position(int64_t start, int64_t window, int64_t posi
 static inline int64_t first_key(const int32_t *starts, int64_t window, int64_t position) {
     return first_position(starts ? starts[position] : 0, window, position);
 }
+/* Where block (i,j,k) starts. */
+static inline int64_t block_at(const BlockSpan *span, int64_t i, int64_t j, int64_t k) {
+    return span->at + i * span->stride[0] + j * span->stride[1] + k * span->stride[2];
+}
+
 static inline const int32_t *starts_of(const Attention *spec, int64_t b, int64_t T) {
     return spec->starts.data ? tensor_i32(spec->starts) + b * T : NULL;
 }

@@ -80,7 +80,9 @@ Status check_dropout(const char *kernel, const Dropout *dropout, Tensor tensor) 
     if (dropout->step.data) TRY(check_count(kernel, "dropout.step", dropout->step, DT_I64, 1));
     if (tensor.ndim != 3)
         return FAILED("internal: %s: dropout on %s; expected (B, T, C)", kernel, describe(tensor, text));
-    if (origin[0] < 0 || origin[1] < 0 || origin[2] < 0 || origin[1] + tensor.dim[1] > extent[0] ||
+    int64_t rows = dropout->rows;
+    int64_t end = rows > 0 ? position_of(&dropout->at, rows - 1) + 1 : origin[1] + tensor.dim[1];
+    if (origin[0] < 0 || origin[1] < 0 || origin[2] < 0 || rows < 0 || end > extent[0] ||
         origin[2] + tensor.dim[2] > extent[1])
         return FAILED("internal: %s: dropout on %s is outside the global extent of %lld x %lld", kernel,
                       describe(tensor, text), (long long)extent[0], (long long)extent[1]);

@@ -51,18 +51,34 @@
 
 typedef enum { ACT_NONE, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_TANH, ACT_SILU, ACT_COUNT } Act;
 
+/* The positions of a tensor's rows in their sequences. Other ranks may have the other rows. Row t is at
+ * first + t, or at second + t - turn from row `turn` on, unless that is 0. Positions increase. {0}: row t is
+ * at position t. */
+typedef struct Positions {
+    int64_t first, turn, second;
+} Positions;
+
+/* The position of a row. */
+static inline int64_t position_of(const Positions *at, int64_t row) {
+    return at->turn && row >= at->turn ? at->second + row - at->turn : at->first + row;
+}
+
 /* Inverted dropout: an element is kept if its 16-bit random draw is at least p * 2^16, rounded, and is then
  * divided by 1 - p, with p rounded likewise, so that the expected value stays exact. The mask does not depend
  * on how a tensor is sharded, because a draw is indexed by the element's position in the *global* tensor:
  *   (B,T,C) tensors:      ((b + origin[0]) * extent[0] + t + origin[1]) * extent[1] + c + origin[2]
  *   attention (b,h,q,k):  query ((b + origin[0]) * extent[0] + h + origin[1]) * extent[1] + q, and k: see
  *                         dropout_word of backend.h
- * where extent is the global {T, C} or {H, T}, respectively. */
+ * where extent is the global {T, C} or {H, T}, respectively. With `rows`, each sequence has that many rows
+ * here, at the positions `at`, and the tensor's rows follow one another from row origin[1] of all that are
+ * here: row r of those is position_of(at, r % rows) of sequence r / rows + origin[0]. */
 typedef struct Dropout {
     float p; /* in [0, 1); 0 turns dropout off */
     RngKey key;
     int64_t origin[3];
     int64_t extent[2];
+    int64_t rows; /* 0: a tensor has all positions, or those from origin[1] on */
+    Positions at;
     Tensor step; /* (1) int64, optional: key.step on the device. GPUs read it there, so that each replay of a
                   * recording draws new masks. Only copies write it, not kernels */
 } Dropout;
@@ -72,12 +88,16 @@ typedef struct HeadRange {
     int64_t first, count;
 } HeadRange;
 
-/* The positions of a tensor's rows in their sequences. Other ranks may have the other rows. Row t is at
- * first + t, or at second + t - turn from row `turn` on, unless that is 0. Positions increase. {0}: row t is
- * at position t. */
-typedef struct Positions {
-    int64_t first, turn, second;
-} Positions;
+/* Blocks of elements in two tensors: block (i,j,k) of `count` starts i * stride[0] + j * stride[1] + k *
+ * stride[2] elements after the first, which starts at element `at`. */
+typedef struct BlockSpan {
+    int64_t at, stride[3];
+} BlockSpan;
+typedef struct Blocks {
+    int64_t size; /* of a block, in elements */
+    int64_t count[3];
+    BlockSpan to, from;
+} Blocks;
 
 /* What a query at position t sees: keys at positions from max(its start, t - window + 1) on (from 0 without
  * either), up to its own if causal. */

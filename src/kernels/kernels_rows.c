@@ -223,6 +223,31 @@ Status transpose(Exec *exec, Tensor y, Tensor x) {
     RUN(KERNEL_TRANSPOSE, 0, BYTES(y, x), transpose, y, x);
 }
 
+/* Fails if a block is not in the tensor. */
+static Status check_span(const char *kernel, const char *name, Tensor tensor, const Blocks *blocks,
+                         const BlockSpan *span) {
+    int64_t first = span->at, end = span->at + blocks->size;
+    for (int i = 0; i < 3; i++) {
+        int64_t last = (blocks->count[i] - 1) * span->stride[i];
+        first += last < 0 ? last : 0;
+        end += last > 0 ? last : 0;
+    }
+    if (first >= 0 && end <= tensor_count(tensor)) return OK;
+    return FAILED("internal: %s: blocks from element %lld to %lld of %s, which has %lld", kernel,
+                  (long long)first, (long long)end, name, (long long)tensor_count(tensor));
+}
+
+Status copy_blocks(Exec *exec, Tensor to, Tensor from, Blocks blocks) {
+    CHECK_FLOAT(from);
+    if (to.dtype != from.dtype) return FAILED("internal: %s: the types differ", __func__);
+    double elements = (double)blocks.size;
+    for (int i = 0; i < 3; i++) elements *= (double)blocks.count[i];
+    if (elements == 0) return OK;
+    TRY(check_span(__func__, "to", to, &blocks, &blocks.to));
+    TRY(check_span(__func__, "from", from, &blocks, &blocks.from));
+    RUN(KERNEL_COPY_BLOCKS, 0, 2 * elements * (double)dtype_size(to.dtype), copy_blocks, to, from, blocks);
+}
+
 Status fill(Exec *exec, Tensor x, float value) {
     CHECK_FLOAT(x);
     if (tensor_count(x) == 0) return OK;

@@ -286,10 +286,38 @@ void transpose_sweep(Sweep *sweep) {
     compare(sweep, transpose_case, (Args){{1031, 1, 2}, 0, 0});
 }
 
+/* (P,B,T,N) to (B,T,P,N), with the parts of `from` in reverse if flag 1 is set, into a part of each row. */
+static void copy_blocks_case(Kit *kit, const Args *args) {
+    int64_t P = args->n[0], rows = args->n[1], N = args->n[2], odd = args->flags / 2;
+    Tensor from = kit_random(kit, typed(kit, shape3(P, rows, N)));
+    Tensor to = kit_random(kit, typed(kit, shape3(rows, P, N + odd)));
+    Blocks blocks = {.size = N, .count = {P, rows, 1}};
+    blocks.to = (BlockSpan){odd, {N + odd, P * (N + odd), 0}};
+    blocks.from = (BlockSpan){0, {rows * N, N, 0}};
+    if (args->flags & 1) blocks.from = (BlockSpan){(P - 1) * rows * N, {-rows * N, N, 0}};
+    Tensor expected = kit_take(kit, to);
+    memcpy(expected.data, to.data, tensor_bytes(to));
+    for (int64_t i = 0; i < P * rows * N; i++) {
+        int64_t p = i / (rows * N), r = i / N % rows, part = args->flags & 1 ? P - 1 - p : p;
+        tensor_put(expected, (r * P + p) * (N + odd) + odd + i % N,
+                   tensor_get(from, (part * rows + r) * N + i % N));
+    }
+    assert_ok(copy_blocks(&kit->exec, to, from, blocks));
+    assert_memory_equal(to.data, expected.data, tensor_bytes(to));
+    kit_output(kit, "to", to);
+}
+
 static void fill_case(Kit *kit, const Args *args) {
     Tensor x = kit_take(kit, typed(kit, shape1(args->n[0])));
     assert_ok(fill(&kit->exec, x, 2.3f));
     kit_output(kit, "x", x);
+}
+
+void copy_blocks_sweep(Sweep *sweep) {
+    static const int64_t sizes[][3] = {{1, 1, 1}, {2, 7, 8}, {4, 33, 64}, {8, 5, 24}, {3, 129, 40}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (unsigned flags = 0; flags < 4; flags++)
+            compare(sweep, copy_blocks_case, (Args){{sizes[i][0], sizes[i][1], sizes[i][2]}, flags, 0});
 }
 
 void fill_sweep(Sweep *sweep) {

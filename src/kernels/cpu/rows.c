@@ -35,6 +35,18 @@ static Status scatter_add_rows_cpu(Stream *stream, Tensor x, Tensor y, Tensor in
     return OK;
 }
 
+static Status copy_blocks_cpu(Stream *stream, Tensor to, Tensor from, Blocks blocks) {
+    size_t element = dtype_size(to.dtype), bytes = (size_t)blocks.size * element;
+    const int64_t *count = blocks.count, all = count[0] * count[1] * count[2];
+#pragma omp parallel for schedule(static) num_threads(threads_for(stream, all *blocks.size))
+    for (int64_t n = 0; n < all; n++) {
+        int64_t i = n / (count[1] * count[2]), j = n / count[2] % count[1], k = n % count[2];
+        memcpy((char *)to.data + (size_t)block_at(&blocks.to, i, j, k) * element,
+               (char *)from.data + (size_t)block_at(&blocks.from, i, j, k) * element, bytes);
+    }
+    return OK;
+}
+
 /* Transposes columns [mine.from, mine.to) of x in tiles of 16 x 16, so that a tile row is half a cache line
  * or a full one on either side. `size` is the element size, a constant where this is inlined. */
 static inline __attribute__((always_inline)) void transpose_part(char *to, const char *from, size_t size,
@@ -105,5 +117,6 @@ void VARIANT(rows_override)(KernelTable *table) {
     table->argmax_advance = argmax_advance_cpu;
     table->gather_rows = gather_rows_cpu;
     table->scatter_add_rows = scatter_add_rows_cpu;
+    table->copy_blocks = copy_blocks_cpu;
     table->transpose = transpose_cpu;
 }

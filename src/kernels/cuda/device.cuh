@@ -157,6 +157,11 @@ __device__ inline void dropout_begin(CudaDropout &dropout) {
 }
 // The draw index of element (b, t, 0) of a (B,T,C) tensor, as in backend.h.
 __device__ inline uint64_t dropout_row(const CudaDropout &d, int64_t b, int64_t t) {
+    if (d.rows) {
+        int64_t row = t + d.origin[1], at = row % d.rows, before = row / d.rows;
+        int64_t position = d.at.turn && at >= d.at.turn ? d.at.second + at - d.at.turn : d.at.first + at;
+        return (uint64_t)(((b + before + d.origin[0]) * d.extent[0] + position) * d.extent[1] + d.origin[2]);
+    }
     return (uint64_t)(((b + d.origin[0]) * d.extent[0] + t + d.origin[1]) * d.extent[1] + d.origin[2]);
 }
 

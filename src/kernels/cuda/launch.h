@@ -21,7 +21,8 @@ typedef struct CudaDropout {
     float scale;
     RngKey key;
     const int64_t *step; /* what key.step is now; NULL: as given */
-    int64_t origin[3], extent[2];
+    int64_t origin[3], extent[2], rows;
+    Positions at;
 } CudaDropout;
 
 /* linear.cu, blas.c */

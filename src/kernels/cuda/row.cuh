@@ -36,6 +36,7 @@ template <int N> __device__ inline uint32_t dropout_kept(const CudaDropout &drop
 // The draw index of column 0 of a row, if a sequence has `positions` rows here. Unless a rank has only some
 // of them, rows follow each other and nothing is divided.
 __device__ inline uint64_t dropout_row_of(const CudaDropout &d, int64_t r, int64_t positions) {
+    if (d.rows) return dropout_row(d, 0, r);
     int64_t missing = d.extent[0] == positions ? 0 : r / positions * (d.extent[0] - positions);
     return (uint64_t)((r + missing + d.origin[0] * d.extent[0] + d.origin[1]) * d.extent[1] + d.origin[2]);
 }

@@ -1,5 +1,5 @@
-// Row operations: gather, scatter_add, transpose and argmax. A warp takes a row; in argmax a block does or,
-// on Hopper and later, a cluster. An index out of range reads as 0 and is never written.
+// Row operations: gather, scatter_add, transpose, copies of blocks and argmax. A warp takes a row; in argmax
+// a block does or, on Hopper and later, a cluster. An index out of range reads as 0 and is never written.
 //
 // Rows are added in the order of the index and rounded after each addition. All additions to one row of x
 // are therefore made by the warp of its first occurrence.
@@ -181,6 +181,39 @@ template <typename T> __global__ void transpose_kernel(T *y, const T *x, int64_t
             y[(n0 + line) * M + m0 + threadIdx.x] = buffer[threadIdx.x][line];
 }
 
+// Blocks as vectors of V, whose sizes and strides are multiples of it; a thread copies one vector at a time.
+template <typename V>
+__global__ void copy_blocks_kernel(V *to, const V *from, Blocks blocks, int64_t vectors) {
+    const int64_t step = (int64_t)gridDim.x * threads;
+    for (int64_t v = (int64_t)blockIdx.x * threads + threadIdx.x; v < vectors; v += step) {
+        const int64_t n = v / blocks.size, at = v % blocks.size;
+        const int64_t k = n % blocks.count[2], ij = n / blocks.count[2], j = ij % blocks.count[1],
+                      i = ij / blocks.count[1];
+        const BlockSpan &a = blocks.to, &b = blocks.from;
+        to[a.at + i * a.stride[0] + j * a.stride[1] + k * a.stride[2] + at] =
+            from[b.at + i * b.stride[0] + j * b.stride[1] + k * b.stride[2] + at];
+    }
+}
+
+// Whether all sizes are multiples of `width` elements, and then in units of it.
+bool in_vectors(Blocks *blocks, int64_t width) {
+    int64_t *const sizes[] = {&blocks->size,           &blocks->to.at,          &blocks->to.stride[0],
+                              &blocks->to.stride[1],   &blocks->to.stride[2],   &blocks->from.at,
+                              &blocks->from.stride[0], &blocks->from.stride[1], &blocks->from.stride[2]};
+    for (int64_t *size : sizes)
+        if (*size % width) return false;
+    for (int64_t *size : sizes) *size /= width;
+    return true;
+}
+
+template <typename V> cudaError_t copy_vectors(Stream *stream, Tensor to, Tensor from, const Blocks &blocks) {
+    constexpr int64_t most = 1 << 16; // of thread blocks
+    const int64_t vectors = blocks.size * blocks.count[0] * blocks.count[1] * blocks.count[2];
+    const int64_t needed = (vectors + threads - 1) / threads;
+    return launch_kernel(stream, copy_blocks_kernel<V>, (unsigned)(needed < most ? needed : most), threads, 0,
+                         (V *)to.data, (const V *)from.data, blocks, vectors);
+}
+
 cudaError_t largest(Stream *stream, Tensor index, Tensor x, ArgmaxAdvance advance) {
     constexpr int few = 64; // rows; more fill the device with a block each
     const int64_t M = tensor_rows(x), C = tensor_cols(x);
@@ -231,6 +264,15 @@ Status scatter_add_rows_cuda(Stream *stream, Tensor x, Tensor y, Tensor index) {
         return launch_kernel(stream, scatter_scan_kernel<T, n.value>, blocks_for(M, warps), threads, 0,
                              data<T>(x), data<T>(y), data<int32_t>(index), (int)M, C, rows);
     });
+    return cuda_status(error, __func__);
+}
+
+Status copy_blocks_cuda(Stream *stream, Tensor to, Tensor from, Blocks blocks) {
+    const int64_t size = (int64_t)dtype_size(to.dtype);
+    cudaError_t error = aligned_16(to, from) && in_vectors(&blocks, 16 / size)
+                            ? copy_vectors<uint4>(stream, to, from, blocks)
+                        : size == 2 ? copy_vectors<uint16_t>(stream, to, from, blocks)
+                                    : copy_vectors<uint32_t>(stream, to, from, blocks);
     return cuda_status(error, __func__);
 }
 

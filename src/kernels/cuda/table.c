@@ -40,5 +40,7 @@ CudaDropout cuda_dropout(const Dropout *dropout) {
     converted.step = dropout->step.data;
     for (int i = 0; i < 3; i++) converted.origin[i] = dropout->origin[i];
     for (int i = 0; i < 2; i++) converted.extent[i] = dropout->extent[i];
+    converted.rows = dropout->rows;
+    converted.at = dropout->at;
     return converted;
 }

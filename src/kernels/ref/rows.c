@@ -57,6 +57,17 @@ Status scatter_add_rows_ref(Stream *stream, Tensor x, Tensor y, Tensor index) {
     return OK;
 }
 
+Status copy_blocks_ref(Stream *stream, Tensor to, Tensor from, Blocks blocks) {
+    (void)stream;
+    size_t element = dtype_size(to.dtype), bytes = (size_t)blocks.size * element;
+    for (int64_t i = 0; i < blocks.count[0]; i++)
+        for (int64_t j = 0; j < blocks.count[1]; j++)
+            for (int64_t k = 0; k < blocks.count[2]; k++)
+                memcpy((char *)to.data + (size_t)block_at(&blocks.to, i, j, k) * element,
+                       (char *)from.data + (size_t)block_at(&blocks.from, i, j, k) * element, bytes);
+    return OK;
+}
+
 Status transpose_ref(Stream *stream, Tensor y, Tensor x) {
     (void)stream;
     int64_t M = tensor_rows(x), N = tensor_cols(x);
