@@ -1,8 +1,8 @@
 /* From layout options to a mesh of ranks.
  *
- * The number of ranks is dp x tp x pp. It is set by the launcher, else by --ranks, else by the product; --dp,
- * if not given, follows from the others. The command line overrides a file even for related options, so that
- * --ranks 4 alone resumes a run of 8 ranks on 4.
+ * The number of ranks is the product of the extents of all axes. It is set by the launcher, else by --ranks,
+ * else by the product; --dp, if not given, follows from the others. The command line overrides a file even
+ * for related options, so that --ranks 4 alone resumes a run of 8 ranks on 4.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -69,8 +69,7 @@ static Status reject_ranks(const Invocation *call, const Layout *layout, int64_t
                  (long long)(below + model));
 }
 
-/* The value of an integer option; 0 if the command does not have it. */
-static int64_t number_of(const Invocation *call, const char *name) {
+int64_t layout_number(const Invocation *call, const char *name) {
     const Slot *slot = invocation_slot(call, name);
     return slot ? *(const int64_t *)slot->field : 0;
 }
@@ -94,7 +93,8 @@ Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
                      (long long)(layout->dp * model), PLURAL(layout->dp * model), (long long)ranks,
                      (long long)(layout->dp * model));
     layout->ranks = ranks;
-    if (!layout->shard && number_of(call, "sync-every") && !number_of(call, "zero")) layout->shard = 1;
+    if (!layout->shard && layout_number(call, "sync-every") && !layout_number(call, "zero"))
+        layout->shard = layout->cp ? layout->cp : 1;
     return OK;
 }
 

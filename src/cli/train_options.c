@@ -556,9 +556,14 @@ const char *warmup_file(const Invocation *call) {
 
 Status layout_check_shard(const Invocation *call, const Layout *layout) {
     char label[LABEL_SIZE];
-    if (layout->shard && layout->dp % layout->shard)
-        return USAGE("%s %lld: must divide the number of replicas, %lld",
-                     invocation_label(call, "shard", label), (long long)layout->shard, (long long)layout->dp);
+    int copies = mesh_copies(layout_mesh(layout));
+    if (layout->shard && copies % layout->shard)
+        return USAGE("%s %lld: must divide the number of ranks with the same parameters, %d",
+                     invocation_label(call, "shard", label), (long long)layout->shard, copies);
+    int64_t sync_every = layout_number(call, "sync-every");
+    if (layout->shard && sync_every && layout->shard % (layout->cp ? layout->cp : 1))
+        return USAGE("%s %lld: a worker has whole sequences; use a multiple of --cp %lld",
+                     invocation_label(call, "shard", label), (long long)layout->shard, (long long)layout->cp);
     return OK;
 }
 

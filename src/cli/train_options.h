@@ -105,6 +105,8 @@ MUST_USE Status layout_settle(const Invocation *call, Layout *layout, int64_t wo
 int64_t layout_replicas(const Invocation *call);
 /* The layout as a mesh, once it is settled. */
 MeshSpec layout_mesh(const Layout *layout);
+/* The value of an integer option; 0 if the command does not have it. */
+int64_t layout_number(const Invocation *call, const char *name);
 /* Rejects groups for sharding that do not divide the replicas. */
 MUST_USE Status layout_check_shard(const Invocation *call, const Layout *layout);
 /* Rejects layouts, devices and precisions that this build cannot run. */

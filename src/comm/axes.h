@@ -22,7 +22,9 @@
     X(DP, dp, "data", "replica", 20, GROUP_HOST, true, true, "Data parallelism: number of replicas.")        \
     X(TP, tp, "tensor", "tensor", 10, GROUP_TENSORS, false, true,                                            \
       "Tensor parallelism: ranks that split each layer.")                                                    \
-    X(PP, pp, "pipeline", "stage", 30, GROUP_RING, false, true, "Pipeline parallelism: number of stages.")
+    X(PP, pp, "pipeline", "stage", 30, GROUP_RING, false, true, "Pipeline parallelism: number of stages.")   \
+    X(CP, cp, "context", "part", 15, GROUP_TENSORS, true, false,                                             \
+      "Context parallelism: ranks that split each sequence.")
 
 #define MESH_AXIS_ID(id, ...) AXIS_##id,
 typedef enum { MESH_AXES(MESH_AXIS_ID) AXIS_COUNT } Axis;

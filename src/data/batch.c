@@ -1,6 +1,6 @@
 /* Host batches and their transfer to a device. lay_out defines the memory layout for both sides, so that one
- * copy suffices. Arrays that only separate documents or only masked-token training needs come last, in this
- * order, and are otherwise left out of the copy. B sequences of length T. */
+ * copy suffices. Arrays that only parts of sequences, documents or masked-token training need come last, in
+ * this order, and are otherwise left out of the copy. B sequences, T positions of each. */
 #include <math.h>
 #include <string.h>
 
@@ -12,9 +12,10 @@ static int32_t *take(Bump *bump, int64_t count) {
     return bump_take(bump, (size_t)count * sizeof(int32_t));
 }
 
-/* How many bytes a copy takes: without the arrays that come last, with those of documents, or with all. */
+/* How many bytes a copy takes: without the arrays that come last, with those of parts, of documents, or with
+ * all. */
 typedef struct Sizes {
-    size_t plain, documents, all;
+    size_t plain, parts, documents, all;
 } Sizes;
 
 /* Assigns the arrays from the bump allocator. */
@@ -33,8 +34,9 @@ static Sizes lay_out(HostBatch *batch, Bump *bump) {
     batch->types = take(bump, B * T);
     batch->labels = take(bump, B * T);
     sizes.plain = bump->used;
-    batch->starts = take(bump, B * T);
     batch->positions = take(bump, B * T);
+    sizes.parts = bump->used;
+    batch->starts = take(bump, B * batch->length);
     sizes.documents = bump->used;
     batch->picks = take(bump, B * T);
     batch->pick_labels = take(bump, B * T);
@@ -42,24 +44,27 @@ static Sizes lay_out(HostBatch *batch, Bump *bump) {
     return sizes;
 }
 
-size_t host_batch_bytes(int64_t B, int64_t T, int64_t outputs) {
+/* The same dims without arrays. */
+static HostBatch dims_of(const HostBatch *batch) {
+    return (HostBatch){.B = batch->B, .T = batch->T, .length = batch->length, .outputs = batch->outputs};
+}
+
+size_t host_batch_bytes(int64_t B, int64_t T, int64_t length, int64_t outputs) {
     Bump counting = {0};
-    return lay_out(&(HostBatch){.B = B, .T = T, .outputs = outputs}, &counting).all;
+    return lay_out(&(HostBatch){.B = B, .T = T, .length = length, .outputs = outputs}, &counting).all;
 }
 
 Status host_batch_new(HostBatch **ret_batch, int64_t B, int64_t T) {
     return host_batch_new_targets(ret_batch, B, T, 0);
 }
 
-Status host_batch_new_targets(HostBatch **ret_batch, int64_t B, int64_t T, int64_t outputs) {
-    if (B < 1 || T < 1 || B > INT32_MAX / T)
-        return USAGE("invalid batch of %lld sequences of %lld tokens", (long long)B, (long long)T);
+static Status new_batch(HostBatch **ret_batch, int64_t B, int64_t T, int64_t length, int64_t outputs) {
+    if (B < 1 || T < 1 || B > INT32_MAX / length)
+        return USAGE("invalid batch of %lld sequences of %lld tokens", (long long)B, (long long)length);
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     TRY(mem_new(1, sizeof *batch, &batch));
-    batch->B = B;
-    batch->T = T;
-    batch->outputs = outputs;
-    size_t bytes = host_batch_bytes(B, T, outputs);
+    *batch = (HostBatch){.B = B, .T = T, .length = length, .outputs = outputs};
+    size_t bytes = host_batch_bytes(B, T, length, outputs);
     TRY(mem_new(bytes, 1, &batch->memory));
     Bump bump = {.base = batch->memory, .size = bytes};
     lay_out(batch, &bump);
@@ -67,6 +72,49 @@ Status host_batch_new_targets(HostBatch **ret_batch, int64_t B, int64_t T, int64
     for (int64_t b = 0; b < B; b++) batch->first_rows[b] = (int32_t)(b * T);
     for (int64_t i = 0; i < B * T; i++) batch->rows[i] = (int32_t)i;
     return MOVE(ret_batch, batch);
+}
+
+Status host_batch_new_targets(HostBatch **ret_batch, int64_t B, int64_t T, int64_t outputs) {
+    return new_batch(ret_batch, B, T, T, outputs);
+}
+
+Status host_batch_new_part(HostBatch **ret_part, const HostBatch *whole, int64_t T) {
+    return new_batch(ret_part, whole->B, T, whole->length, whole->outputs);
+}
+
+/* The arrays with a value per position. */
+static void part_of_rows(HostBatch *part, const HostBatch *whole, Positions at) {
+    for (int64_t i = 0; i < part->B * part->T; i++) {
+        int64_t position = position_of(&at, i % part->T), from = i / part->T * whole->T + position;
+        part->tokens[i] = whole->tokens[from];
+        part->types[i] = whole->types[from];
+        part->labels[i] = whole->labels[from];
+        part->positions[i] = whole->documents ? whole->positions[from] : (int32_t)position;
+    }
+}
+
+/* The arrays with values per sequence. */
+static void part_of_sequences(HostBatch *part, const HostBatch *whole, bool first) {
+    for (int64_t b = 0; b < part->B; b++) {
+        part->lens[b] = whole->lens[b];
+        part->nsp[b] = first ? whole->nsp[b] : LABEL_IGNORED;
+        part->classes[b] = first ? whole->classes[b] : LABEL_IGNORED;
+    }
+    for (int64_t i = 0; i < 2 * part->B; i++) part->span[i] = (int32_t)whole->length;
+    for (int64_t i = 0; i < part->B * part->outputs; i++) part->targets[i] = first ? whole->targets[i] : NAN;
+}
+
+void host_batch_part(HostBatch *part, const HostBatch *whole, Positions at) {
+    part->task = whole->task;
+    part->next_sentence = whole->next_sentence;
+    part->has_types = whole->has_types;
+    part->padded = whole->padded;
+    part->documents = whole->documents;
+    part_of_rows(part, whole, at);
+    part_of_sequences(part, whole, at.first == 0);
+    if (part->documents)
+        memcpy(part->starts, whole->starts, (size_t)(part->B * part->length) * sizeof *part->starts);
+    host_batch_count(part);
 }
 
 void host_batch_free(HostBatch *batch) {
@@ -110,23 +158,26 @@ void host_batch_split(HostBatch *batch, int32_t end) {
 
 Status host_batch_copy(const HostBatch *batch, Stream *stream, Buffer to) {
     Bump bump = {0};
-    Sizes sizes = lay_out(&(HostBatch){.B = batch->B, .T = batch->T, .outputs = batch->outputs}, &bump);
-    bool picks = task_data(batch->task)->picks;
-    size_t bytes = picks ? sizes.all : batch->documents ? sizes.documents : sizes.plain;
+    HostBatch there = dims_of(batch);
+    Sizes sizes = lay_out(&there, &bump);
+    size_t bytes = task_data(batch->task)->picks ? sizes.all
+                   : batch->documents            ? sizes.documents
+                   : batch->T < batch->length    ? sizes.parts
+                                                 : sizes.plain;
     return stream_copy(stream, to.data, batch->memory, bytes, COPY_TO_DEVICE);
 }
 
 bool host_batch_alike(const HostBatch *batch, const HostBatch *other) {
-    return batch->B == other->B && batch->T == other->T && batch->outputs == other->outputs &&
-           batch->task == other->task && batch->has_types == other->has_types &&
-           batch->padded == other->padded && batch->documents == other->documents &&
-           host_batch_rows(batch) == host_batch_rows(other) &&
+    return batch->B == other->B && batch->T == other->T && batch->length == other->length &&
+           batch->outputs == other->outputs && batch->task == other->task &&
+           batch->has_types == other->has_types && batch->padded == other->padded &&
+           batch->documents == other->documents && host_batch_rows(batch) == host_batch_rows(other) &&
            (batch->loss_count[LOSS_NSP] > 0) == (other->loss_count[LOSS_NSP] > 0);
 }
 
 Status host_batch_views(const HostBatch *batch, Buffer to, int64_t first, Micro *ret_micro) {
     int64_t B = batch->B, T = batch->T;
-    HostBatch there = {.B = B, .T = T, .outputs = batch->outputs};
+    HostBatch there = dims_of(batch);
     Bump bump = {.base = to.data, .size = to.bytes};
     lay_out(&there, &bump);
     TRY(bump_check(&bump, "the device copy of a batch"));
@@ -137,10 +188,8 @@ Status host_batch_views(const HostBatch *batch, Buffer to, int64_t first, Micro 
     micro.first_rows = tensor_1d(there.first_rows, DT_I32, B);
     if (batch->has_types) micro.types = tensor_2d(there.types, DT_I32, B, T);
     if (batch->padded) micro.lens = tensor_1d(there.lens, DT_I32, B);
-    if (batch->documents) {
-        micro.starts = tensor_2d(there.starts, DT_I32, B, T);
-        micro.positions = tensor_2d(there.positions, DT_I32, B, T);
-    }
+    if (batch->documents) micro.starts = tensor_2d(there.starts, DT_I32, B, batch->length);
+    if (batch->documents || T < batch->length) micro.positions = tensor_2d(there.positions, DT_I32, B, T);
     task_data(batch->task)->view(batch, &there, &micro);
     *ret_micro = micro;
     return OK;

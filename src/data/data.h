@@ -113,18 +113,20 @@ int64_t data_outputs(const DataSpec *spec);
 /* A batch in host memory. The arrays are those of model.h's Micro, sized for B x T and stored in one
  * contiguous block. A batch can be refilled without allocating. */
 typedef struct HostBatch {
-    int64_t B, T;
-    int64_t outputs;             /* targets per sequence: see config_targets */
-    Task task;                   /* task of the last fill; arrays that it does not use are undefined */
-    bool next_sentence;          /* mlm: nsp is set */
-    bool has_types;              /* the model has token types */
-    bool padded;                 /* some lens[b] < T */
-    bool documents;              /* attention does not cross documents: starts and positions are set */
-    int32_t *tokens;             /* (B,T) including padding */
-    int32_t *types;              /* (B,T) */
-    int32_t *lens;               /* (B) */
-    int32_t *starts, *positions; /* (B,T) see host_batch_split */
-    int32_t *labels;             /* (B,T) lm, mlm; -100: ignored */
+    int64_t B, T;       /* T positions of each sequence, */
+    int64_t length;     /* which has so many: more in a part, see host_batch_part */
+    int64_t outputs;    /* targets per sequence: see config_targets */
+    Task task;          /* task of the last fill; arrays that it does not use are undefined */
+    bool next_sentence; /* mlm: nsp is set */
+    bool has_types;     /* the model has token types */
+    bool padded;        /* some lens[b] < T */
+    bool documents;     /* attention does not cross documents */
+    int32_t *tokens;    /* (B,T) including padding */
+    int32_t *types;     /* (B,T) */
+    int32_t *lens;      /* (B) */
+    int32_t *positions; /* (B,T) of documents and parts; see host_batch_split */
+    int32_t *starts;    /* (B,length) the same of documents */
+    int32_t *labels;    /* (B,T) lm, mlm; -100: ignored */
     int32_t *nsp, *span, *classes;
     float *targets;                 /* (B,outputs) instead of classes if there are outputs; NaN: ignored */
     int32_t *first_rows;            /* (B) always b * T */
@@ -139,6 +141,11 @@ typedef struct HostBatch {
 MUST_USE Status host_batch_new(HostBatch **ret_batch, int64_t B, int64_t T);
 /* A batch with `outputs` targets per sequence. */
 MUST_USE Status host_batch_new_targets(HostBatch **ret_batch, int64_t B, int64_t T, int64_t outputs);
+/* A batch for T positions of each sequence of another, as a rank of context parallelism has them. */
+MUST_USE Status host_batch_new_part(HostBatch **ret_part, const HostBatch *whole, int64_t T);
+/* Fills it with those positions of a filled batch that `at` gives for its rows; losses of whole sequences are
+ * those of the part that has the first position. Counts its losses. */
+void host_batch_part(HostBatch *part, const HostBatch *whole, Positions at);
 void host_batch_free(HostBatch *batch);
 DEFINE_FREEP(HostBatch, host_batch)
 /* Completes a batch whose rows are filled: the terms of its losses and the picks. */
@@ -150,8 +157,8 @@ void host_batch_blank(HostBatch *batch);
 /* Separates the documents of a filled lm batch. Each ends with the token `end`: starts and positions
  * begin anew after it, and the label of an end token, the next document's first token, is ignored. */
 void host_batch_split(HostBatch *batch, int32_t end);
-/* Bytes needed on the device for one batch. */
-size_t host_batch_bytes(int64_t B, int64_t T, int64_t outputs);
+/* Bytes needed on the device for one batch, of T positions of sequences of `length`. */
+size_t host_batch_bytes(int64_t B, int64_t T, int64_t length, int64_t outputs);
 /* Copies a filled batch into `to` (at least host_batch_bytes) on the stream, in a single transfer. */
 MUST_USE Status host_batch_copy(const HostBatch *batch, Stream *stream, Buffer to);
 /* The tensor views of such a copy that a model takes; those that the task does not use are empty. `first` is

@@ -135,6 +135,11 @@ static inline bool config_splits_groups(const ModelConfig *config, int64_t tp) {
     int64_t groups = config_kv_heads(config);
     return groups % tp == 0 || tp % groups == 0;
 }
+/* Whether `cp` ranks of context parallelism can split the key-value heads of each of these. */
+static inline bool config_splits_context(const ModelConfig *config, int64_t tp, int64_t cp) {
+    int64_t groups = config_kv_heads(config);
+    return (groups > tp ? groups / tp : 1) % cp == 0;
+}
 static inline bool config_causal(const ModelConfig *config) {
     return config->attention == ATTEND_CAUSAL;
 }

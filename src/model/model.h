@@ -43,8 +43,8 @@ typedef struct Micro {
     Tensor rows;        /* (B,T) 0 .. B*T-1 */
     Tensor types;       /* (B,T) */
     Tensor lens;        /* (B) sequence lengths; later positions are padding. Absent: no padding */
-    Tensor starts;      /* (B,T) where the document of each position starts; absent: one document */
-    Tensor positions;   /* (B,T) with starts: each position within its document */
+    Tensor starts;      /* (B,length) where the document of each position starts; absent: one document */
+    Tensor positions;   /* (B,T) with starts or a part of the sequences: each position within its document */
     Tensor labels;      /* LM: (B*T) next tokens; -100: ignored */
     Tensor picks;       /* MLM: (M) predicted rows b*T+t */
     Tensor pick_labels; /* MLM: (M) tokens to predict there */
@@ -62,8 +62,9 @@ extern const char *const fake_quant_names[]; /* ends with NULL */
 
 /* Everything that determines a block's memory. */
 typedef struct Shape {
-    int64_t B, T;
+    int64_t B, T;         /* T positions of each sequence */
     int tp;               /* number of tensor-parallel ranks */
+    int cp;               /* ranks of context parallelism, which have T positions each; 0: one */
     bool sequence;        /* sequence parallelism: outside split regions a rank holds 1/tp of the B*T rows */
     DType dtype;          /* activations and weights */
     bool fp8;             /* layers use fp8 matmuls where sizes allow; dtype is bf16 */
@@ -115,6 +116,8 @@ typedef struct Fp8State {
 typedef struct Pass {
     Exec *exec;
     Group *tp;
+    Group *cp;    /* absent with one rank; */
+    Positions at; /* and which positions the rows of a sequence here have */
     Shape shape;
     const Micro *micro;
     const Tensor *param; /* views in ParamList order, including tied parameters */

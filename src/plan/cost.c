@@ -56,6 +56,8 @@ Costs costs_of(const Plan *plan, const Cluster *cluster) {
                    .width = (double)dtype_size(plan->runner.dtype),
                    .host_state = plan->runner.offload != OFFLOAD_NONE};
     costs.channel[CHANNEL_TENSOR] = link_of_group(&costs, mesh->tp, mesh_stride(*mesh, AXIS_TP));
+    costs.channel[CHANNEL_CONTEXT] =
+        link_of_group(&costs, mesh_extent(*mesh, AXIS_CP), mesh_stride(*mesh, AXIS_CP));
     costs.channel[CHANNEL_SHARD] = link_of_group(&costs, shard, replica);
     costs.channel[CHANNEL_REPLICA] = link_of_group(&costs, mesh_copies(*mesh) / shard, replica * shard);
     costs.channel[CHANNEL_ENDS] = link_of_group(&costs, 2, stage * (mesh->pp - 1));

@@ -56,6 +56,7 @@ typedef struct Reader {
 /* CHANNEL_COUNT for messages between stages and for groups that do not matter. */
 static Channel channel_of(const Mesh *mesh, const void *group) {
     if (group == mesh->axis[AXIS_TP]) return CHANNEL_TENSOR;
+    if (group == mesh->axis[AXIS_CP]) return CHANNEL_CONTEXT;
     if (group == mesh->shard) return CHANNEL_SHARD;
     if (group == mesh->replica) return CHANNEL_REPLICA;
     if (group == mesh->ends) return CHANNEL_ENDS;

@@ -23,6 +23,7 @@ typedef enum {
 /* The peers of a communication operation. Operations on the same channel run one after the other. */
 typedef enum {
     CHANNEL_TENSOR,
+    CHANNEL_CONTEXT,
     CHANNEL_SHARD,   /* the replicas of a sharding group, or all replicas */
     CHANNEL_REPLICA, /* replicas that hold the same shard (hybrid sharding) */
     CHANNEL_ENDS,    /* the first and the last stage (tied embeddings) */

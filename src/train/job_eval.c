@@ -63,7 +63,8 @@ static Status fill_round(const Job *job, const Dataset *data, int64_t first, int
         else
             TRY(dataset_fill(data, (uint64_t)at, false, *batch));
         if (beyond) host_batch_blank(*batch);
-        for (int64_t b = 0; b < rows && !beyond; b++) round->tokens += (*batch)->lens[b];
+        for (int64_t b = 0; b < rows && !beyond && job->runner->mesh->at[AXIS_CP] == 0; b++)
+            round->tokens += (*batch)->lens[b];
     }
     return OK;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "model/head.h"
 #include "train/job.h"
 
 /* Writes the divisors of `number` up to `max`, as "1, 2, 4"; returns `text`. */
@@ -43,6 +44,33 @@ static Status check_qat(const RunnerSpec *run, const ModelConfig *c, int64_t tp)
         return USAGE("{quantize-aware} int4: the %lld attention and %lld feed-forward inputs per "
                      "tensor-parallel rank are not multiples of the int4 group size %d; use a smaller {tp}",
                      (long long)width, (long long)(c->inner / tp), INT4_GROUP);
+    return OK;
+}
+
+/* Ranks of context parallelism attend with some of the heads each. */
+static Status check_context(const RunnerSpec *run, const ModelConfig *c, int64_t seq, int64_t cp,
+                            int64_t tp) {
+    char text[DIVISORS_TEXT];
+    int64_t groups = config_kv_heads(c), each = groups > tp ? groups / tp : 1;
+    if (cp == 1) return OK;
+    if (heads_traits(c->outputs_mask).whole)
+        return USAGE("{cp} %lld: the head %s needs whole sequences; use {cp} 1", (long long)cp,
+                     head_name(heads_first(c->outputs_mask)));
+    if (seq % cp || seq == cp)
+        return USAGE("{cp} %lld does not divide the sequence length %lld into parts of at least 2 tokens; "
+                     "valid values: %s",
+                     (long long)cp, (long long)seq, divisors(text, seq, seq / 2));
+    if (!config_splits_context(c, tp, cp))
+        return USAGE(
+            "{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
+            "values with {tp} %lld: %s",
+            (long long)cp, (long long)each, PLURAL(each), (long long)tp, divisors(text, each, each));
+    if (run->sequence && seq / cp % tp)
+        return USAGE(
+            "{sequence-parallel}: the %lld tokens of a sequence on each rank, with {cp} %lld, are not "
+            "a multiple of {tp} %lld; use {seq} %lld",
+            (long long)(seq / cp), (long long)cp, (long long)tp,
+            (long long)((seq + cp * tp - 1) / (cp * tp) * cp * tp));
     return OK;
 }
 
@@ -116,6 +144,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     RunnerSpec *run = &job->settings.run;
     const Mesh *mesh = run->mesh;
     int64_t dp = mesh ? mesh->extent[AXIS_DP] : 1, tp = mesh ? mesh->extent[AXIS_TP] : 1;
+    int64_t cp = mesh ? mesh->extent[AXIS_CP] : 1;
     int64_t pp = mesh ? mesh->extent[AXIS_PP] : 1, batch = job->settings.training.batch;
     if (!run->chunks) run->chunks = run->schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
     if ((pp == 1 || !run->train) && run->schedule != SCHEDULE_INTERLEAVED) run->schedule = SCHEDULE_1F1B;
@@ -127,6 +156,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
      * type. */
     run->logits = strcmp(device->name, "cuda") == 0 ? run->dtype : DT_F32;
     TRY(check_tensor(config, tp));
+    TRY(check_context(run, config, job->seq, cp, tp));
     TRY(check_qat(run, config, tp));
     TRY(check_pipeline(run, config, pp));
     TRY(check_batch(batch, run->micro_batch, dp));
@@ -139,6 +169,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
             (long long)job->seq, (long long)tp, (long long)(job->seq / tp * tp));
     run->micros = (int)(batch ? batch / (dp * run->micro_batch) : 1);
     int64_t workers = mesh && run->outer.every ? mesh->replica->size : 1;
-    run->noise = run->train && dp / workers * run->micros > 1;
+    /* A rank's gradients are of parts of sequences, which are not samples. */
+    run->noise = run->train && cp == 1 && dp / workers * run->micros > 1;
     return OK;
 }

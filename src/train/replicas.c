@@ -33,9 +33,9 @@ static Status checksums(Runner *runner, uint32_t *ret_crc) {
 Status replicas_check(Runner *runner) {
     const Mesh *mesh = runner->mesh;
     /* With sharded state, only replica groups hold the same elements. */
-    bool sharded = runner->shards->spec.optimizer;
-    Group *group = sharded ? mesh->replica : mesh->axis[AXIS_DP];
-    unsigned axes = sharded ? AXES_COPIES : AXIS_SET(AXIS_DP);
+    bool sharded = runner->shards->spec.optimizer, all_alike = !sharded && mesh->replica->size == 1;
+    Group *group = sharded ? mesh->replica : all_alike ? mesh->shard : mesh->axis[AXIS_DP];
+    unsigned axes = sharded || all_alike ? AXES_COPIES : AXIS_SET(AXIS_DP);
     int apart = sharded ? mesh->shard->size : 1;
     size_t params = 0;
     CLEANUP(mem_freep) uint32_t *own = NULL, *all = NULL;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "model/head.h"
 #include "train/runner_internal.h"
 
@@ -20,6 +21,7 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
     return (Shape){.B = B,
                    .T = T,
                    .tp = runner->mesh->extent[AXIS_TP],
+                   .cp = runner->mesh->extent[AXIS_CP],
                    .sequence = runner->spec.sequence && runner->mesh->extent[AXIS_TP] > 1,
                    .dtype = runner->spec.dtype,
                    .fp8 = runner->spec.fp8,
@@ -31,6 +33,15 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
                    .pieces = runner->vocab.pieces,
                    .piece_rows = runner->vocab.rows,
                    .recompute = runner->spec.recompute};
+}
+
+Shape runner_largest(const Runner *runner) {
+    const RunnerSpec *spec = &runner->spec;
+    return runner_shape(runner, spec->micro_batch, spec->seq / runner->mesh->extent[AXIS_CP], spec->train);
+}
+
+Positions runner_positions(const Runner *runner, int64_t T) {
+    return (Positions){.first = runner->mesh->at[AXIS_CP] * T};
 }
 
 bool runner_recomputes(const Runner *runner, int at) {
@@ -97,12 +108,40 @@ Status runner_read_losses(Runner *runner, int count, double *sums) {
     return host_reduce(runner->mesh->axis[AXIS_PP], sums, count, DT_F64, REDUCE_SUM);
 }
 
-Status runner_check_sizes(const Runner *runner, HostBatch *const *micros, int count) {
-    for (int i = 0; i < count; i++)
-        if (micros[i]->B > runner->spec.micro_batch || micros[i]->T > runner->spec.seq)
-            return FAILED("internal: micro-batch of %lld x %lld exceeds the allocated %lld x %lld",
-                          (long long)micros[i]->B, (long long)micros[i]->T,
-                          (long long)runner->spec.micro_batch, (long long)runner->spec.seq);
+static Status check_size(const Runner *runner, const HostBatch *batch) {
+    int64_t B = batch->B, T = batch->T, cp = runner->mesh->extent[AXIS_CP];
+    if (B <= runner->spec.micro_batch && T <= runner->spec.seq && T % cp == 0) return OK;
+    return FAILED("internal: micro-batch of %lld x %lld; expected at most %lld x %lld, in %lld equal parts",
+                  (long long)B, (long long)T, (long long)runner->spec.micro_batch,
+                  (long long)runner->spec.seq, (long long)cp);
+}
+
+/* Makes *part a part of the size that the batch needs. */
+static Status resize_part(HostBatch **part, const HostBatch *batch, int64_t T) {
+    const HostBatch *old = *part;
+    if (old && old->B == batch->B && old->T == T && old->outputs == batch->outputs) return OK;
+    host_batch_freep(part);
+    return host_batch_new_part(part, batch, T);
+}
+
+Status runner_take_parts(Runner *runner, HostBatch *const *batches, int count, HostBatch *const **ret_parts) {
+    int cp = runner->mesh->extent[AXIS_CP];
+    for (int i = 0; i < count; i++) TRY(check_size(runner, batches[i]));
+    *ret_parts = batches;
+    if (cp == 1) return OK;
+    if (count > runner->parts) {
+        HostBatch **part = NULL;
+        TRY(mem_new((size_t)count, sizeof(HostBatch *), &part));
+        for (int i = 0; i < runner->parts; i++) part[i] = runner->part[i];
+        free(runner->part);
+        runner->part = part;
+        runner->parts = count;
+    }
+    for (int i = 0; i < count; i++) {
+        TRY(resize_part(&runner->part[i], batches[i], batches[i]->T / cp));
+        host_batch_part(runner->part[i], batches[i], runner_positions(runner, batches[i]->T / cp));
+    }
+    *ret_parts = runner->part;
     return OK;
 }
 
@@ -114,7 +153,8 @@ Status runner_count_terms(Runner *runner, HostBatch *const *micros, int count, i
     for (int i = 0; i < count; i++) {
         for (int k = 0; k < LOSS_COUNT; k++)
             if (losses & 1u << k) all[k] += micros[i]->loss_count[k];
-        for (int64_t b = 0; b < micros[i]->B; b++) all[LOSS_COUNT] += micros[i]->lens[b];
+        for (int64_t b = 0; b < micros[i]->B && runner->mesh->at[AXIS_CP] == 0; b++)
+            all[LOSS_COUNT] += micros[i]->lens[b];
     }
     if (workers)
         TRY(host_reduce(runner->mesh->shard, all, LOSS_COUNT + 1, DT_I64, REDUCE_SUM));
@@ -148,7 +188,7 @@ static Status read_norms(Runner *runner, StepResult *result) {
 
 Status runner_launch(Runner *runner, const Round *round) {
     TRY(shards_begin(runner->shards));
-    if (runner->probe && round->count * runner_worker_size(runner) > 1)
+    if (runner->probe && runner->spec.noise && round->count * runner_worker_size(runner) > 1)
         TRY(shards_probe(runner->shards, round->count,
                          rng_mix(rng_key(runner->spec.seed, "sketch", 0).key, (uint64_t)round->step)));
     memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
@@ -164,7 +204,7 @@ Status runner_launch(Runner *runner, const Round *round) {
 
 Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                         StepResult *ret_result) {
-    TRY(runner_check_sizes(runner, micros, count));
+    TRY(runner_take_parts(runner, micros, count, &micros));
     TRY(runner_set_schedule(runner, &runner->schedule, runner->spec.schedule, count));
     Section section = section_begin(runner);
     int64_t counts[LOSS_COUNT], own[LOSS_COUNT];

@@ -178,9 +178,11 @@ typedef struct Runner {
         bool ready; /* those of this step's tokens are up to date */
     } rows;
     int *unit_users, *unit_adds; /* per unit: blocks here that add to its gradient; additions this step */
-    LossScale loss_scale;        /* factor on losses before backward; always 1 unless fp16 */
-    struct {                     /* delayed scaling */
-        Buffer scale, amax;      /* see Fp8State; no memory: not used */
+    HostBatch **part;            /* with context parallelism, of each micro-batch: what this rank has */
+    int parts;
+    LossScale loss_scale;   /* factor on losses before backward; always 1 unless fp16 */
+    struct {                /* delayed scaling */
+        Buffer scale, amax; /* see Fp8State; no memory: not used */
         float *host_scale, *host_amax;
         bool ready; /* a step has been done, so there are scales */
     } fp8;

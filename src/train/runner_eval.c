@@ -5,7 +5,7 @@
 
 Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double sums[LOSS_COUNT],
                    int64_t counts[LOSS_COUNT], int64_t hits[LOSS_COUNT]) {
-    TRY(runner_check_sizes(runner, batches, count));
+    TRY(runner_take_parts(runner, batches, count, &batches));
     TRY(runner_set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, count));
     TRY(overlap_settle(runner));
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
@@ -92,7 +92,7 @@ Status runner_logits(Runner *runner, const HostBatch *batch, HeadId head, float 
     Group *stages = runner->mesh->axis[AXIS_PP];
     if (runner->mesh->extent[AXIS_TP] > 1 && head_at(head)->traits.vocab)
         return FAILED("internal: vocabulary logits require a tensor-parallel size of 1");
-    TRY(runner_check_sizes(runner, batches, 1));
+    if (runner->mesh->extent[AXIS_CP] > 1) return FAILED("internal: logits require whole sequences");
     TRY(runner_set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
     TRY(overlap_settle(runner));
     Scores scores = {.head = head, .out = out};

@@ -5,6 +5,10 @@
 #include "train/runner.h"
 
 Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train);
+/* The shape of the largest micro-batch, on this rank. */
+Shape runner_largest(const Runner *runner);
+/* Which positions this rank has of each sequence, T in all. */
+Positions runner_positions(const Runner *runner, int64_t T);
 /* Whether a block recomputes its activations just before its backward instead of keeping them. */
 bool runner_recomputes(const Runner *runner, int block);
 
@@ -20,8 +24,10 @@ MUST_USE Status runner_set_schedule(Runner *runner, Schedule *schedule, Schedule
 
 /* ---- batches and losses ---- */
 
-/* Fails if a batch is larger than the runner's memory allows. */
-MUST_USE Status runner_check_sizes(const Runner *runner, HostBatch *const *micros, int count);
+/* This rank's parts of batches of whole sequences, until the next call. Fails if a batch is larger than the
+ * runner's memory allows. */
+MUST_USE Status runner_take_parts(Runner *runner, HostBatch *const *batches, int count,
+                                  HostBatch *const **ret_parts);
 /* Counts loss terms and tokens over all replicas, and the loss terms of this worker. */
 MUST_USE Status runner_count_terms(Runner *runner, HostBatch *const *micros, int count,
                                    int64_t counts[LOSS_COUNT], int64_t own[LOSS_COUNT], int64_t *ret_tokens);

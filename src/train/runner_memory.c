@@ -81,7 +81,7 @@ void runner_chunks_done(Runner *runner) {
 /* ---- buffers of micro-batches ---- */
 
 static size_t rows_bytes(const Runner *runner) {
-    Shape shape = runner_shape(runner, runner->spec.micro_batch, runner->spec.seq, runner->spec.train);
+    Shape shape = runner_largest(runner);
     int64_t rows = shape.B * shape.T / (shape.sequence ? shape.tp : 1);
     return (size_t)(rows * runner->model->config.hidden) * dtype_size(shape.dtype);
 }
@@ -90,12 +90,12 @@ static Status micro_buffers_init(Runner *runner, const Chunk *chunk, MicroBuffer
                                  bool deferred) {
     const RunnerSpec *spec = &runner->spec;
     Device *device = runner->device;
-    Shape shape = runner_shape(runner, spec->micro_batch, spec->seq, spec->train);
+    Shape shape = runner_largest(runner);
     size_t blocks = (size_t)chunk->count, rows = rows_bytes(runner);
     TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->output));
     TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->saved));
     TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->deferred));
-    size_t ids = host_batch_bytes(shape.B, shape.T, config_targets(&runner->model->config));
+    size_t ids = host_batch_bytes(shape.B, shape.T, spec->seq, config_targets(&runner->model->config));
     TRY(dev_alloc(device, MEM_ACTIVATIONS, ids, &buffer_set->ids));
     if (chunk->from_stage) TRY(dev_alloc(device, MEM_ACTIVATIONS, rows, &buffer_set->input));
     for (int i = 0; i < chunk->count; i++) {

@@ -58,7 +58,7 @@ bool runner_may_record(const Runner *runner) {
 /* Memory for weight gradients beside backward. */
 static Status alloc_operands(Runner *runner) {
     const RunnerSpec *spec = &runner->spec;
-    Shape shape = runner_shape(runner, spec->micro_batch, spec->seq, true);
+    Shape shape = runner_largest(runner);
     size_t operands = 0, scratch = 0;
     if (!is_small(spec) || spec->recompute == RECOMPUTE_BLOCK || spec->fp8) return OK;
     for (int i = 0; i < runner->model->count; i++) {

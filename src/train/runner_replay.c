@@ -25,7 +25,8 @@ Status replay_init(Runner *runner) {
     if (!runner_may_record(runner) || micros > RECORDED_MICROS) return OK;
     TRY(mem_new((size_t)micros, sizeof *runner->replay.ids, &runner->replay.ids));
     runner->replay.micros = micros;
-    size_t bytes = host_batch_bytes(spec->micro_batch, spec->seq, config_targets(&runner->model->config));
+    size_t bytes =
+        host_batch_bytes(spec->micro_batch, spec->seq, spec->seq, config_targets(&runner->model->config));
     for (int i = 0; i < micros; i++)
         TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, bytes, &runner->replay.ids[i]));
     return OK;

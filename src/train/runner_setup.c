@@ -114,7 +114,7 @@ int runner_workers(const Runner *runner) {
 }
 
 int runner_worker_size(const Runner *runner) {
-    return runner->mesh->extent[AXIS_DP] / runner_workers(runner);
+    return runner->mesh->shard->size * runner->mesh->replica->size / runner_workers(runner);
 }
 
 /* The size of a micro-batch's sketch, from figures that are the same in every layout: the more micro-batches
@@ -186,7 +186,7 @@ static Status alloc_units(Runner *runner) {
  */
 static Status alloc_scratch(Runner *runner) {
     const RunnerSpec *spec = &runner->spec;
-    Shape shape = runner_shape(runner, spec->micro_batch, spec->seq, spec->train);
+    Shape shape = runner_largest(runner);
     size_t scratch = 0, shared = 0;
     for (int c = 0; c < runner->chunks; c++)
         for (int i = 0; i < runner->chunk[c].count; i++) {
@@ -256,6 +256,7 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     if (runner->mesh->extent[AXIS_PP] > 1 && device_overlaps(device) && !device_is_dryrun(device))
         TRY(stream_new(&runner->inbox, device));
     runner->exec = (Exec){.stream = runner->stream, .table = spec->table};
+    TRY(group_connect(runner->mesh->axis[AXIS_CP], EVERY_RANK));
     TRY(runner_chunks_init(runner));
     TRY(alloc_units(runner));
     TRY(runner_fp8_init(runner));
@@ -296,6 +297,8 @@ void runner_free(Runner *runner) {
     free(runner->grad_unwritten);
     free(runner->unit_users);
     free(runner->unit_adds);
+    for (int i = 0; i < runner->parts; i++) host_batch_free(runner->part[i]);
+    free(runner->part);
     free(runner->fp8.host_scale);
     free(runner->fp8.host_amax);
     schedule_done(&runner->schedule);

@@ -209,7 +209,7 @@ static Status alloc_activations(Reference *r) {
     }
     TRY(dev_alloc(r->device, MEM_ACTIVATIONS, rows, &r->gradient));
     TRY(dev_alloc(r->device, MEM_ACTIVATIONS,
-                  host_batch_bytes(r->micro_batch, r->seq, config_targets(config)), &r->ids));
+                  host_batch_bytes(r->micro_batch, r->seq, r->seq, config_targets(config)), &r->ids));
     TRY(dev_alloc(r->device, MEM_SCRATCH, scratch, &r->scratch));
     TRY(dev_alloc(r->device, MEM_SCRATCH, LOSS_COUNT * sizeof(double), &r->sums));
     return rope_table_new(config, r->seq, r->device, r->exec.stream, &r->rope, &r->rope_table);

@@ -1,6 +1,7 @@
 #include "verify/cover.h"
 
 #include "base/memory.h"
+#include "model/head.h"
 
 enum { VALUES = 64, /* the most of an axis */ LAYERS = 6, HEADS = 4 };
 
@@ -8,6 +9,15 @@ static const int values_of_rest[COVER_AXES] = {[COVER_ZERO] = 4,      [COVER_SCH
                                                [COVER_RECOMPUTE] = 3, [COVER_SEQUENCE] = 2,
                                                [COVER_MICRO] = 2,     [COVER_OFFLOAD] = 3,
                                                [COVER_KEEP] = 2};
+
+bool trial_splits_context(const TrialSpec *spec) {
+    int tp = mesh_extent(spec->mesh, AXIS_TP), cp = mesh_extent(spec->mesh, AXIS_CP);
+    ModelConfig config;
+    trial_config(spec, &config);
+    if (cp == 1) return true;
+    return !heads_traits(config.outputs_mask).whole && config_splits_context(&config, tp, cp) &&
+           TRIAL_SEQ % cp == 0 && (!spec->sequence || TRIAL_SEQ / cp % tp == 0);
+}
 
 bool trial_is_legal(const TrialSpec *spec) {
     MeshSpec mesh = spec->mesh;
@@ -22,6 +32,7 @@ bool trial_is_legal(const TrialSpec *spec) {
     if (mesh.pp * chunks > config.layers) return false;
     if (mesh.shard && !sharded) return false;
     if (spec->sequence && mesh.tp == 1) return false;
+    if (!trial_splits_context(spec)) return false;
     if (spec->keep && spec->zero != 3) return false;
     if (spec->offload == OFFLOAD_PARAMS && spec->zero != 3) return false;
     if (spec->schedule != SCHEDULE_1F1B && mesh.pp == 1) return false;
@@ -98,9 +109,10 @@ bool cover_next(Cover *cover, TrialSpec *ret_spec) {
  * replicas more. */
 static void find_grids(Cover *cover, int ranks) {
     MeshSpec grid = {0};
-    while (mesh_next(&grid, ranks, (MeshSpec){.tp = HEADS, .pp = LAYERS}))
-        for (grid.shard = 0; HEADS % grid.tp == 0 && grid.shard <= 2; grid.shard += 2)
-            if ((!grid.shard || (grid.dp > 2 && grid.dp % 2 == 0)) && cover->grids < COVER_GRIDS)
+    while (mesh_next(&grid, ranks, (MeshSpec){.tp = HEADS, .pp = LAYERS, .cp = HEADS}))
+        for (grid.shard = 0; HEADS % (grid.tp * grid.cp) == 0 && grid.shard <= 2; grid.shard += 2)
+            if ((!grid.shard || (grid.dp * grid.cp > 2 && grid.dp * grid.cp % 2 == 0)) &&
+                cover->grids < COVER_GRIDS)
                 cover->grid[cover->grids++] = grid;
 }
 

@@ -44,7 +44,8 @@ void cover_done(Cover *cover);
 /* The layout with the most pairs that are not covered yet; false if all are. */
 bool cover_next(Cover *cover, TrialSpec *ret_spec);
 
-/* Whether a trial can run in this layout. */
+/* Whether a trial can run in this layout, and whether as far as context parallelism goes. */
+bool trial_splits_context(const TrialSpec *spec);
 bool trial_is_legal(const TrialSpec *spec);
 
 #endif

@@ -248,7 +248,6 @@ static void foreign_tools_are_known(void **state) {
                                         "tee",
                                         "swiglu",
                                         "num-query-groups",
-                                        "context-parallel-size",
                                         "expert-model-parallel-size",
                                         "exit-signal-handler",
                                         "no-load-optim",

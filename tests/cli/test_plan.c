@@ -130,6 +130,7 @@ static void agrees_with_saving(void **state) {
     if (!mpi_built()) return;
     saving_agrees("--zero", "1", "adamw");
     saving_agrees("--tp", "2", "adamw");
+    saving_agrees("--cp", "2", "adamw");
     saving_agrees("--zero", "2", "muon");
     saving_agrees("--sync-every", "2", "adamw");
     saving_agrees("--grad-dtype", "int8", "adamw");
@@ -528,6 +529,24 @@ static void writes_pages(void **state) {
 static void refuses_plans(void **state) {
     assert_refused(2, "--tp 3 does not divide the model's 4 heads; valid values: 1, 2, 4", "plan", "--tp",
                    "3");
+    assert_refused(2,
+                   "--cp 3 does not divide the sequence length 64 into parts of at least 2 tokens; valid "
+                   "values: 1, 2, 4, 8, 16, 32",
+                   "plan", "--cp", "3", "--seq", "64");
+    assert_refused(2, "--cp 8 does not divide the sequence length 8", "plan", "--cp", "8", "--seq", "8");
+    assert_refused(2,
+                   "--cp 4 does not divide the 2 key-value heads of each tensor-parallel rank; valid values "
+                   "with --tp 2: 1, 2",
+                   "plan", "llama-5m", "--cp", "4", "--tp", "2");
+    assert_refused(2,
+                   "the 2 tokens of a sequence on each rank, with --cp 2, are not a multiple of --tp 4; use "
+                   "--seq 8",
+                   "plan", "gpt2-large", "--heads", "16", "--cp", "2", "--tp", "4", "--seq", "4",
+                   "--sequence-parallel");
+    assert_refused(2, "--cp 2: the head span needs whole sequences", "plan", "bert-tiny", "--task", "squad",
+                   "--cp", "2");
+    assert_refused(2, "--shard 3: must divide the number of ranks with the same parameters, 4", "plan",
+                   "--dp", "2", "--cp", "2", "--zero", "1", "--shard", "3");
     assert_refused(2, "the model has 4 layers and every stage needs at least one", "plan", "--pp", "50");
     assert_refused(2, "--batch 10 does not divide into micro-batches of 4", "plan", "--batch", "10",
                    "--micro-batch", "4");

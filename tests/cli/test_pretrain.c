@@ -79,8 +79,8 @@ static void test_layouts(void **state) {
     assert_ok(json_read_file(at("one/summary.json"), &summary));
     assert_same_numbers(summary, last, "val_next_sentence_accuracy");
     if (!mpi_built()) return;
-    static const char *const layouts[] = {"--dp", "--tp", "--pp"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const layouts[] = {"--dp", "--tp", "--pp", "--cp"};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         train(layouts[i] + 2, "2", layouts[i], "2", "--whole-word-masking");
         CLEANUP(json_decrefp) json_t *other = metrics(layouts[i] + 2);
         assert_int_equal(json_array_size(other), json_array_size(one));

@@ -11,8 +11,8 @@ typedef struct Upload {
 static void upload(Upload *up, const HostBatch *batch) {
     assert_ok(device_new_cpu(&up->device, 1));
     assert_ok(stream_new(&up->stream, up->device));
-    assert_ok(dev_alloc(up->device, MEM_ACTIVATIONS, host_batch_bytes(batch->B, batch->T, batch->outputs),
-                        &up->to));
+    assert_ok(dev_alloc(up->device, MEM_ACTIVATIONS,
+                        host_batch_bytes(batch->B, batch->T, batch->length, batch->outputs), &up->to));
     memset(up->to.data, 0xee, up->to.bytes);
     assert_ok(host_batch_upload(batch, up->stream, up->to, 12, &up->micro));
 }
@@ -153,6 +153,40 @@ static void test_sizes(void **state) {
     assert_fails(host_batch_new(&none, 0, 4), 2, "invalid batch");
 }
 
+/* The parts of two ranks that have a sequence's ends and its middle: each position once, with losses of whole
+ * sequences in the first. */
+static void test_parts(void **state) {
+    enum { B = 2, LENGTH = 8, T = 4 };
+    static const Positions at[] = {{.first = 0, .turn = 2, .second = 6}, {.first = 2}};
+    for (int mlm = 0; mlm < 2; mlm++) {
+        CLEANUP(host_batch_freep)
+        HostBatch *whole = filled(*state, "a text of some length", mlm ? TASK_MLM : TASK_LM, mlm);
+        int64_t tokens = 0, pairs = 0;
+        if (!mlm) host_batch_split(whole, whole->tokens[3]);
+        host_batch_count(whole);
+        for (int r = 0; r < 2; r++) {
+            CLEANUP(host_batch_freep) HostBatch *part = NULL;
+            CLEANUP(upload_done) Upload up = {0};
+            assert_ok(host_batch_new_part(&part, whole, T));
+            host_batch_part(part, whole, at[r]);
+            upload(&up, part);
+            assert_view(up.micro.positions, part->positions, B * T);
+            for (int64_t i = 0; i < B * T; i++) {
+                int64_t position = position_of(&at[r], i % T), from = i / T * LENGTH + position;
+                assert_int_equal(part->tokens[i], whole->tokens[from]);
+                assert_int_equal(part->labels[i], whole->labels[from]);
+                assert_int_equal(part->positions[i], mlm ? position : whole->positions[from]);
+            }
+            if (!mlm) assert_view(up.micro.starts, whole->starts, B * LENGTH);
+            tokens += part->loss_count[LOSS_TOKEN];
+            pairs += part->loss_count[LOSS_NSP];
+            assert_int_equal(part->loss_count[LOSS_NSP] > 0, mlm && r == 0);
+        }
+        assert_int_equal(tokens, whole->loss_count[LOSS_TOKEN]);
+        assert_int_equal(pairs, whole->loss_count[LOSS_NSP]);
+    }
+}
+
 /* Batches are alike if the same kernels process them, whatever their tokens. */
 static void test_alike(void **state) {
     CLEANUP(host_batch_freep) HostBatch *batch = filled(*state, "a text of some length", TASK_LM, false);
@@ -176,7 +210,7 @@ int main(void) {
         cmocka_unit_test(test_lm),      cmocka_unit_test(test_documents),
         cmocka_unit_test(test_mlm),     cmocka_unit_test(test_span_and_classify),
         cmocka_unit_test(test_targets), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_alike),
+        cmocka_unit_test(test_alike),   cmocka_unit_test(test_parts),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

@@ -2,6 +2,7 @@
  * communicators count in a real run, in layouts of every kind.
  * Ranks: 1 2 4 */
 #include "train/layouts.h"
+#include "verify/cover.h"
 
 #include "plan/dryrun.h"
 
@@ -79,10 +80,11 @@ static void replicas(void **state) {
  * direction. */
 static void sharded(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    static const MeshSpec shapes[] = {{.tp = 1, .pp = 1}, {.tp = 2, .pp = 1}, {.tp = 1, .pp = 2}};
+    static const MeshSpec shapes[] = {
+        {.tp = 1, .pp = 1}, {.tp = 2, .pp = 1}, {.tp = 1, .pp = 2}, {.tp = 1, .pp = 1, .cp = 2}};
     for (int zero = 2; zero <= 3; zero++)
         for (int keep = 0; keep <= (zero == 3); keep++)
-            for (int shape = 0; shape < 3; shape++)
+            for (int shape = 0; shape < 4; shape++)
                 for (int recompute = 0; recompute < 3; recompute++) {
                     Layout layout = {.job = (JobKind)((shape + recompute + zero) % JOBS),
                                      .mesh = shapes[shape],
@@ -92,8 +94,9 @@ static void sharded(void **state) {
                                      .recompute = (Recompute)recompute,
                                      .schedule = keep ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B,
                                      .dtype = recompute == 1 ? DT_BF16 : DT_F32};
-                    layout.mesh.dp = world->size / layout.mesh.tp / layout.mesh.pp;
-                    if (layout.mesh.dp > 1) check_plan(world, &layout);
+                    layout.mesh.dp = world->size / (int)mesh_ranks(layout.mesh, AXES_ALL);
+                    if (layout.mesh.dp > 0 && mesh_copies(layout.mesh) > 1 && trial_splits_context(&layout))
+                        check_plan(world, &layout);
                 }
 }
 

@@ -188,6 +188,22 @@ static void test_tensor_axis(void **state) {
                 micros * (half * (4 * LAYERS + 2 * LAYERS + 2) + stats), 0);
 }
 
+/* A layer exchanges the rows of q, k, v and its output once in forward and once in backward, and in forward
+ * again with block recompute. Parameters are reduced as replicas' are. */
+static void test_context_axis(void **state) {
+    Group *world = counted_world(state);
+    uint64_t N = (uint64_t)world->size, micros = 2, rows = MICRO * SEQ / N;
+    for (int recompute = 0; recompute < 2; recompute++) {
+        RunnerSpec spec = {.recompute = recompute ? RECOMPUTE_BLOCK : RECOMPUTE_NONE};
+        CLEANUP(rig_done)
+        Rig rig =
+            rig_run(world, true, (MeshSpec){.dp = 1, .tp = 1, .pp = 1, .cp = (int)N}, spec, (int)micros);
+        expect_sent(&rig, units_reduced(&rig, N), 0, 0, 0);
+        assert_int_equal(rig.sent[COMM_ALL_TO_ALL].within,
+                         micros * (recompute ? 12 : 8) * LAYERS * rows * WIDTH * 4 * (N - 1) / N);
+    }
+}
+
 /* Each stage boundary sends activations forward and their gradients back. The two end stages also all-reduce
  * the gradient of the tied matrix. */
 static void test_pipeline_axis(void **state) {
@@ -283,7 +299,7 @@ static void test_activations(void **state) {
     size_t rows = (size_t)MICRO * SEQ * WIDTH * 4;
     CLEANUP(rig_done) Rig block = rig_run(world, true, alone, (RunnerSpec){.recompute = RECOMPUTE_BLOCK}, 2);
     size_t saved = layer_saved(&block), peak = block.device->mem[MEM_ACTIVATIONS].peak;
-    size_t ids = host_batch_bytes(MICRO, SEQ, 0);
+    size_t ids = host_batch_bytes(MICRO, SEQ, SEQ, 0);
     /* Inputs of the layers and of the output head, one gradient, what the head saves, and the activations of
      * one layer. */
     assert_true(peak >= saved + (LAYERS + 1) * rows);
@@ -348,6 +364,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_pieces),
     cmocka_unit_test(test_tensor_axis),
     cmocka_unit_test(test_pipeline_axis),
+    cmocka_unit_test(test_context_axis),
     cmocka_unit_test(test_sketches),
     cmocka_unit_test(test_sharded_memory),
     cmocka_unit_test(test_activations),

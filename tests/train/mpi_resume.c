@@ -107,6 +107,24 @@ static void test_pairs(void **state) {
     assert_true(pairs >= 10);
 }
 
+/* From sequences split over ranks to whole ones, and back. */
+static void test_context(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    int half = world->size / 2;
+    const Layout alone = {.alone = true, .chunks = 1, .micro_batch = 2};
+    const Layout layout[] = {
+        {.mesh = {.dp = half, .tp = 1, .pp = 1, .cp = 2}, .zero = 1, .chunks = 1, .micro_batch = 1},
+        {.mesh = {.dp = half, .tp = 2, .pp = 1}, .chunks = 1, .micro_batch = 1}};
+    CLEANUP(run_done) Run expected = run_new(world, JOB_GPT2, &alone);
+    run_steps(&expected, 0, STEPS);
+    for (int i = 0; i < 2; i++) {
+        save_half(world, JOB_GPT2, &layout[i], &expected, LAYOUTS + i);
+        resume_and_check(world, JOB_GPT2, &layout[i], &layout[!i], &expected, LAYOUTS + i);
+        if (i == 0) resume_and_check(world, JOB_GPT2, &layout[i], &alone, &expected, LAYOUTS);
+        assert_ok(barrier(world));
+    }
+}
+
 /* Within a layout, a resumed run has the same bits as an uninterrupted one, with every optimizer, in bf16
  * too, where weights are in halves. Master weights carry over to other layouts bit for bit. */
 static void test_bits(void **state) {
@@ -418,9 +436,15 @@ static void test_gathered_fails(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_temp_dir, remove_temp_dir)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_pairs),    TEST(test_bits),           TEST(test_pieces),
-    TEST(test_memory),   TEST(test_abandoned),      TEST(test_one_cannot_write),
-    TEST(test_gathered), TEST(test_gathered_fails),
+    TEST(test_pairs),
+    TEST(test_context),
+    TEST(test_bits),
+    TEST(test_pieces),
+    TEST(test_memory),
+    TEST(test_abandoned),
+    TEST(test_one_cannot_write),
+    TEST(test_gathered),
+    TEST(test_gathered_fails),
 };
 
 RANKS_MAIN(tests)

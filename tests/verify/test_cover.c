@@ -34,7 +34,8 @@ static void all_pairs_occur(void **state) {
                 bool found = false;
                 for (int i = 0; i < count; i++)
                     found |= spec[i].job == jobs && mesh_same(spec[i].mesh, cover.grid[g]);
-                assert_true(found);
+                TrialSpec trial = {.job = jobs, .mesh = cover.grid[g]};
+                assert_int_equal(found, trial_splits_context(&trial));
             }
             jobs++;
         }

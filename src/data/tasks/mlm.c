@@ -99,7 +99,8 @@ static void count(HostBatch *batch) {
         batch->pick_labels[batch->pick_count++] = batch->labels[i];
     }
     batch->loss_count[LOSS_TOKEN] = batch->pick_count;
-    batch->loss_count[LOSS_NSP] = batch->next_sentence ? batch->B : 0;
+    for (int64_t b = 0; batch->next_sentence && b < batch->B; b++)
+        batch->loss_count[LOSS_NSP] += batch->nsp[b] != LABEL_IGNORED;
 }
 
 static void view(const HostBatch *batch, const HostBatch *there, Micro *micro) {

@@ -62,7 +62,7 @@ static double flops(const ModelConfig *config) {
 }
 
 const Head head_span = {
-    .traits = {.losses = 1 << LOSS_SPAN_START | 1 << LOSS_SPAN_END},
+    .traits = {.losses = 1 << LOSS_SPAN_START | 1 << LOSS_SPAN_END, .whole = true},
     .width = width,
     .describe = linear_head_describe,
     .measure = measure,

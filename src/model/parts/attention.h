@@ -8,13 +8,19 @@
 #ifndef WEFT_MODEL_PARTS_ATTENTION_H
 #define WEFT_MODEL_PARTS_ATTENTION_H
 
+#include "model/parts/context.h"
 #include "model/parts/layer.h"
 
 typedef struct AttentionSaved {
     Tensor qkv;            /* (B,T,3,H,D), or grouped (B,T,H+2G,D): heads of q, k and v; with RoPE, rotated */
     Tensor att;            /* (B,T,H,D) */
     Tensor lse;            /* (B,H,T) */
-    Tensor q_rstd, k_rstd; /* QK norm: statistics, one per head */
+    struct {               /* with context parallelism: of whole sequences and some heads, see context.h */
+        Tensor qkv, att;   /* qkv as attention reads it */
+        Tensor dqkv, datt; /* scratch */
+    } whole;
+    ContextBuffers swap;
+    Tensor q_rstd, k_rstd;       /* QK norm: statistics, one per head */
     Fp8Input into_qkv, into_out; /* fp8: quantized inputs; absent where they are quantized again */
     /* Scratch. */
     Tensor normed; /* QK norm: as qkv, which is then the norm's input; recomputed in backward */

@@ -68,10 +68,14 @@ Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ..
         .p = p,
         .key = rng_key(pass->seed, site, pass->step),
         .origin = {pass->micro->first, 0, 0},
-        .extent = {pass->shape.T, width},
+        .extent = {context_length(pass->shape), width},
         .step = pass->micro->step,
     };
-    if (pass->shape.sequence) { /* contiguous rows that may start and end inside a sequence */
+    if (pass->shape.cp > 1) {
+        dropout.rows = pass->shape.T;
+        dropout.at = pass->at;
+        if (pass->shape.sequence) dropout.origin[1] = local_start(pass, rows_of(pass->shape, 1).dim[1]);
+    } else if (pass->shape.sequence) { /* contiguous rows that may start and end inside a sequence */
         int64_t rows = rows_of(pass->shape, 1).dim[1];
         dropout.origin[0] = 0;
         dropout.origin[1] = pass->micro->first * pass->shape.T + local_start(pass, rows);

@@ -43,6 +43,10 @@ static inline Tensor whole_of(Shape shape, int64_t width) {
     if (!shape.sequence) return (Tensor){.dtype = shape.dtype, .ndim = 1};
     return tensor_3d(NULL, shape.dtype, shape.B, shape.T, width);
 }
+/* Number of positions of a whole sequence. */
+static inline int64_t context_length(Shape shape) {
+    return shape.cp > 1 ? shape.T * shape.cp : shape.T;
+}
 /* Number of local rows. */
 static inline int64_t row_count(Shape shape) {
     return shape.B * shape.T / (shape.sequence ? shape.tp : 1);
