@@ -77,22 +77,34 @@ static Status add_param(Manifest *manifest, const ModelConfig *config, const Par
     return OK;
 }
 
-/* Llama 3's scaled rotary frequencies: the tensor has what llama.cpp divides the plain ones by. */
+static Status add_values(Manifest *manifest, const char *name, const float *values, int64_t count) {
+    Item item = {.type = GGUF_F32, .cols = count, .values = values};
+    snprintf(item.name, sizeof item.name, "%s", name);
+    TRY(mem_grow(&manifest->item, &manifest->capacity, manifest->count + 1, sizeof *manifest->item));
+    manifest->item[manifest->count++] = item;
+    return OK;
+}
+
+/* Scaled rotary frequencies that follow from no key: the tensors have what llama.cpp divides the plain ones
+ * by. */
 static Status add_frequencies(Manifest *manifest, const ModelConfig *config) {
-    if (config->position != POSITION_ROPE || config->rope.scaling != ROPE_LLAMA3) return OK;
+    const Rope *rope = &config->rope;
     int64_t half = config_head_width(config) / 2;
+    if (config->position != POSITION_ROPE) return OK;
+    if (rope->scaling == ROPE_LONGROPE) {
+        TRY(add_values(manifest, "rope_factors_long.weight", rope->long_factor, half));
+        return add_values(manifest, "rope_factors_short.weight", rope->short_factor, half);
+    }
+    if (rope->scaling != ROPE_LLAMA3) return OK;
     CLEANUP(mem_freep) float *scaled = NULL;
     TRY(mem_new((size_t)half, sizeof *scaled, &scaled));
     TRY(mem_new((size_t)half, sizeof *manifest->factors, &manifest->factors));
     ModelConfig plain = *config;
     plain.rope.scaling = ROPE_PLAIN;
-    rope_frequencies(config, scaled);
-    rope_frequencies(&plain, manifest->factors);
+    rope_frequencies(config, 0, scaled);
+    rope_frequencies(&plain, 0, manifest->factors);
     for (int64_t i = 0; i < half; i++) manifest->factors[i] /= scaled[i];
-    TRY(mem_grow(&manifest->item, &manifest->capacity, manifest->count + 1, sizeof *manifest->item));
-    manifest->item[manifest->count++] =
-        (Item){.name = "rope_freqs.weight", .type = GGUF_F32, .cols = half, .values = manifest->factors};
-    return OK;
+    return add_values(manifest, "rope_freqs.weight", manifest->factors, half);
 }
 
 static Status manifest_init(Manifest *manifest, const Model *model, GgufType type) {
@@ -124,6 +136,25 @@ static Status put_sizes(GgufMeta *meta, const ModelConfig *c, const Size *sizes)
     return OK;
 }
 
+/* Llama 3's scaling has no key: its tensor has the frequencies. llama.cpp multiplies yarn's attention factor
+ * by what the paper suggests. */
+static Status put_scaling(GgufMeta *meta, const ModelConfig *c) {
+    const Rope *rope = &c->rope;
+    char key[NAME];
+    if (rope->scaling == ROPE_PLAIN || rope->scaling == ROPE_LLAMA3) return OK;
+    TRY(meta_put_text(meta, own_key(key, c, "rope.scaling.type"), rope_scaling_name(rope->scaling)));
+    if (rope->scaling != ROPE_LONGROPE)
+        TRY(meta_put_f32(meta, own_key(key, c, "rope.scaling.factor"), rope->factor));
+    if (rope->scaling == ROPE_LINEAR) return OK;
+    TRY(put_sizes(meta, c, (const Size[]){{"rope.scaling.original_context_length", rope->original}, {0}}));
+    float attention = rope_attention_factor(rope);
+    if (rope->scaling == ROPE_YARN) {
+        Rope plain = {.scaling = ROPE_YARN, .factor = rope->factor};
+        attention /= rope_attention_factor(&plain);
+    }
+    return meta_put_f32(meta, own_key(key, c, "rope.scaling.attn_factor"), attention);
+}
+
 /* Grouped heads and rotary positions. */
 static Status put_rope(GgufMeta *meta, const ModelConfig *c) {
     char key[NAME];
@@ -135,15 +166,13 @@ static Status put_rope(GgufMeta *meta, const ModelConfig *c) {
                                  {"rope.dimension_count", width},
                                  {0}}));
     TRY(meta_put_f32(meta, own_key(key, c, "rope.freq_base"), c->rope.theta));
-    if (c->rope.scaling != ROPE_LINEAR) return OK;
-    TRY(meta_put_text(meta, own_key(key, c, "rope.scaling.type"), "linear"));
-    return meta_put_f32(meta, own_key(key, c, "rope.scaling.factor"), c->rope.factor);
+    return put_scaling(meta, c);
 }
 
 static Status put_model(GgufMeta *meta, const ModelConfig *c, GgufType type) {
     /* llama.cpp attends to all positions, which a model with a window does up to its window's length. */
     int64_t window = config_window(c, (int)c->layers - 1);
-    int64_t context = window && window < c->positions ? window : c->positions;
+    int64_t longest = config_context(c), context = window && window < longest ? window : longest;
     bool rms = c->norm == NORM_RMS;
     char key[NAME];
     TRY(meta_put_text(meta, "general.architecture", c->family->gguf));

@@ -107,7 +107,7 @@ static Status continue_prompt(Writer *writer, const QuantizeSpec *spec, const ch
     CLEANUP(text_stream_done) TextStream stream = {0};
     TRY(prompt_list_add_text(&list, writer->encoder, prompt, strlen(prompt)));
     TRY(prompt_list_finish(&list, config, writer->tokenizer, 1));
-    int64_t room = config->positions - list.prompts[0].count;
+    int64_t room = config_context(config) - list.prompts[0].count;
     GenerateSpec request = {.prompts = list.prompts,
                             .count = 1,
                             .max_tokens = spec->new_tokens < room ? spec->new_tokens : room,
@@ -115,7 +115,7 @@ static Status continue_prompt(Writer *writer, const QuantizeSpec *spec, const ch
     request.sampling.top_p = 1; /* temperature 0: greedy */
     if (request.max_tokens < 1)
         return USAGE("{prompt}: '%.40s' fills the model's context of %lld tokens; use a shorter one", prompt,
-                     (long long)config->positions);
+                     (long long)config_context(config));
     TRY(generate(writer->engine, &request, &generated));
     TRY(text_stream_init(&stream, writer->tokenizer, &(StopStrings){0}, true));
     const Sample *sample = &generated->samples[0];

@@ -32,9 +32,9 @@ Status batch_check(const GenerateSpec *spec, const ModelConfig *config) {
     if (spec->count < 1) return USAGE("no prompt; pass at least one");
     if (spec->max_tokens < 1 && spec->max_length < 1)
         return USAGE("the number of new tokens must be at least 1");
-    if (spec->shift < 0 || spec->shift > config->positions)
+    if (spec->shift < 0 || spec->shift > config_context(config))
         return USAGE("the window cannot move by %lld tokens: the model's context length is %lld",
-                     (long long)spec->shift, (long long)config->positions);
+                     (long long)spec->shift, (long long)config_context(config));
     if (spec->top_logprobs < 0 || spec->top_logprobs > config->vocab)
         return USAGE("log probabilities of %lld tokens were requested, but the vocabulary has %lld",
                      (long long)spec->top_logprobs, (long long)config->vocab);
@@ -65,11 +65,11 @@ int64_t batch_new_tokens(const GenerateSpec *spec, int64_t prompt) {
 }
 
 BatchSize batch_size(const Engine *engine, const GenerateSpec *spec, int64_t longest) {
-    int64_t positions = engine->model->config.positions;
+    int64_t limit = config_context(&engine->model->config);
     /* The last token is chosen but never fed. */
     BatchSize size = {.batch = spec->batch, .context = longest + batch_new_tokens(spec, longest) - 1};
     if (!spec->max_tokens && size.context < spec->max_length - 1) size.context = spec->max_length - 1;
-    if (size.context > positions) size.context = positions;
+    if (size.context > limit) size.context = limit;
     if (size.batch > 0) return size;
     size_t bytes = session_cache_bytes(&engine->model->config, size.context, engine->cache);
     int64_t fits = (int64_t)((size_t)AUTO_CACHE / bytes);
@@ -106,7 +106,7 @@ Status batch_output(const GenerateSpec *spec, Generated **ret_generated) {
 /* ---- the window ---- */
 
 int64_t window_start(const GenerateSpec *spec, const ModelConfig *config, int64_t count) {
-    int64_t S = config->positions, shift = spec->shift ? spec->shift : (S + 3) / 4;
+    int64_t S = config_context(config), shift = spec->shift ? spec->shift : (S + 3) / 4;
     return count <= S ? 0 : (count - S + shift - 1) / shift * shift;
 }
 

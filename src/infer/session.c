@@ -17,6 +17,10 @@
  * next step can therefore start before the host has seen the result of this one; its own result waits in
  * `next` until session_feed asks for it. Lengths count only what was fed, so a step that nobody asks for
  * leaves nothing behind: the cache past a sequence's length is undefined anyway.
+ *
+ * Rotary frequencies may depend on a sequence's length (model/rope.h). Row p of the rotary table is that of a
+ * sequence that ends at p, which is what a decode step needs. A prompt needs the rows of its last token's
+ * length for all its tokens, so they are computed for it, and its chunks have one sequence.
  */
 #include "infer/session.h"
 
@@ -47,8 +51,9 @@ struct Session {
     Engine *engine;
     bool best_only, run_ahead, separate; /* separate: one sequence per chunk */
     int64_t B, S, K;
-    Buffer memory, scratch, rope;
+    Buffer memory, scratch, rope, prompt_rope;
     Tensor rope_table;     /* see Pass.rope */
+    Tensor prompt_table;   /* of the prompt that is being fed; absent if it would be the same */
     KvCache *cache;        /* per layer */
     KvCache *active;       /* per layer: the part that belongs to the current chunk */
     Tensor inputs;         /* (B*(K+2)) int32: the chunk's tokens (b,T), past (b), fresh (b) */
@@ -136,7 +141,12 @@ static Status allocate(Session *s) {
     bump = (Bump){.base = s->memory.data, .size = s->memory.bytes};
     layout(s, saved, &bump);
     TRY(bump_check(&bump, "a session"));
-    TRY(rope_table_new(&model->config, s->S, device, s->engine->stream, &s->rope, &s->rope_table));
+    TRY(rope_table_growing(&model->config, s->S, device, s->engine->stream, &s->rope, &s->rope_table));
+    if (rope_varies(&model->config)) {
+        s->prompt_table = s->rope_table;
+        TRY(dev_alloc(device, MEM_SCRATCH, s->rope.bytes, &s->prompt_rope));
+        s->prompt_table.data = s->prompt_rope.data;
+    }
     /* The head also runs on rows of `last` that were never set. */
     return stream_zero(s->engine->stream, s->last.data, tensor_bytes(s->last));
 }
@@ -144,9 +154,9 @@ static Status allocate(Session *s) {
 static Status check_sizes(const Engine *engine, int64_t batch, int64_t context, int64_t chunk) {
     const ModelConfig *c = &engine->model->config;
     if (batch < 1 || context < 1 || chunk < 1) return FAILED("internal: empty session");
-    if (context > c->positions)
+    if (context > config_context(c))
         return USAGE("a context of %lld tokens is needed, but the model's context length is %lld",
-                     (long long)context, (long long)c->positions);
+                     (long long)context, (long long)config_context(c));
     size_t bytes, widest = (size_t)(c->inner > c->hidden ? c->inner : c->hidden);
     if (!mul_size((size_t)batch, session_cache_bytes(c, context, engine->cache), &bytes) ||
         !mul_size((size_t)batch * (size_t)chunk, 64 * widest, &bytes) ||
@@ -190,6 +200,7 @@ void session_free(Session *s) {
     dev_free(&s->memory);
     dev_free(&s->scratch);
     dev_free(&s->rope);
+    dev_free(&s->prompt_rope);
     free(s->cache);
     free(s->active);
     free(s->length);
@@ -267,13 +278,12 @@ static Pass pass_of(Session *s, Shape shape) {
         .shape = shape,
         .saved = s->saved,
         .scratch = s->scratch,
-        .rope = s->rope_table,
     };
 }
 
 /* Runs the chunk in `inputs`, of sequences first .., through all blocks but the head; *ret_x is the output.
  */
-static Status run_chunk(Session *s, int64_t first, Shape shape, Tensor *ret_x) {
+static Status run_chunk(Session *s, int64_t first, Shape shape, Tensor rope, Tensor *ret_x) {
     const Model *model = s->engine->model;
     int64_t B = shape.B, T = shape.T, C = model->config.hidden;
     Micro micro = {.B = B, .T = T, .tokens = tensor_2d(s->inputs.data, DT_I32, B, T)};
@@ -289,6 +299,7 @@ static Status run_chunk(Session *s, int64_t first, Shape shape, Tensor *ret_x) {
     Pass pass = pass_of(s, shape);
     pass.micro = &micro;
     pass.decode = &decode;
+    pass.rope = rope;
     Tensor x = tensor_3d(s->x.data, shape.dtype, B, T, C), y = tensor_3d(s->y.data, shape.dtype, B, T, C);
     for (int i = 0; i < model->count - 1; i++) {
         const Block *block = &model->block[i];
@@ -340,7 +351,7 @@ static Status step(Session *s, Range range) {
     Shape shape = shape_of(s, range.count, 1);
     Tensor x, logits;
     if (!s->best_only) TRY(upload(s, shape));
-    TRY(run_chunk(s, range.first, shape, &x));
+    TRY(run_chunk(s, range.first, shape, s->rope_table, &x));
     x = tensor_2d(x.data, x.dtype, range.count, s->last.dim[1]);
     TRY(compute_logits(s, range.first, x, &logits));
     if (!s->best_only) return OK;
@@ -382,16 +393,16 @@ static Status replay_step(Session *s, int64_t count) {
     return step_state->recording ? recording_replay(step_state->recording) : step(s, (Range){0, count});
 }
 
-/* The next range: up to `max` sequences on the CPU, all of them on a GPU. */
-static Range next_range(const Session *s, int64_t first, int64_t count, int64_t max) {
-    return (Range){first, s->separate ? min(count - first, max) : count};
+/* The next range: up to `max` sequences, or all of them. */
+static Range next_range(int64_t first, int64_t count, bool separate, int64_t max) {
+    return (Range){first, separate ? min(count - first, max) : count};
 }
 
 /* Starts a step that feeds token[b] to sequence b. The previous transfer must be complete. */
 static Status start_step(Session *s, const int32_t *token, int64_t count) {
     Range range;
     for (int64_t first = 0; first < count; first += range.count) {
-        range = next_range(s, first, count, STEP_ROWS);
+        range = next_range(first, count, s->separate, STEP_ROWS);
         stage_step(s, token, range);
         if (s->best_only) TRY(upload(s, shape_of(s, range.count, 1)));
         TRY(s->separate ? step(s, range) : replay_step(s, range.count));
@@ -483,13 +494,27 @@ static Status feed_step(Session *s, const Feed *feed, int64_t count) {
 
 /* ---- prompts ---- */
 
+/* The rotary table of the one sequence in a range. */
+static Status prompt_rope(Session *s, const Feed *feed, Range range, Tensor *ret_table) {
+    int64_t past = s->length[range.first], count = feed[range.first].count, D = tensor_cols(s->prompt_table);
+    CLEANUP(mem_freep) float *rows = NULL;
+    TRY(mem_new((size_t)(count * D), sizeof *rows, &rows));
+    TRY(rope_rows(&s->engine->model->config, past + count, past, count, rows));
+    *ret_table = s->prompt_table;
+    TRY(stream_copy(s->engine->stream, (float *)s->prompt_table.data + past * D, rows,
+                    (size_t)(count * D) * sizeof *rows, COPY_TO_DEVICE));
+    return stream_sync(s->engine->stream);
+}
+
 static Status feed_range(Session *s, const Feed *feed, Range range) {
+    Tensor rope = s->rope_table;
+    if (s->prompt_table.data && feed[range.first].count > 1) TRY(prompt_rope(s, feed, range, &rope));
     for (Shape shape; (shape = next_chunk(s, feed, range)).B > 0;) {
         Tensor x;
         TRY(stream_sync(s->engine->stream)); /* the previous chunk has left the staging buffer */
         stage_chunk(s, feed, range.first, shape);
         TRY(upload(s, shape));
-        TRY(run_chunk(s, range.first, shape, &x));
+        TRY(run_chunk(s, range.first, shape, rope, &x));
         TRY(finish_chunk(s, feed, range.first, shape, x));
     }
     return OK;
@@ -500,11 +525,11 @@ static Status feed_chunks(Session *s, const Feed *feed, int64_t count) {
     TRY(drop_ahead(s));
     memset(s->fed, 0, (size_t)s->B * sizeof *s->fed);
     for (int64_t first = 0; first < count; first += range.count) {
-        range = next_range(s, first, count, 1);
+        range = next_range(first, count, s->separate || s->prompt_table.data, 1);
         TRY(feed_range(s, feed, range));
     }
     for (int64_t first = 0; first < count; first += range.count) {
-        range = next_range(s, first, count, STEP_ROWS);
+        range = next_range(first, count, s->separate, STEP_ROWS);
         Tensor logits, best = tensor_slice(s->best, first, range.count);
         TRY(compute_logits(s, first, tensor_slice(s->last, first, range.count), &logits));
         if (!s->best_only) continue;

@@ -2,12 +2,14 @@
 #include "model/config.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/suggest.h"
 #include "model/family.h"
 #include "model/head.h"
+#include "model/rope.h"
 
 static void apply_preset(const Family *family, const Preset *preset, ModelConfig *config) {
     family->defaults(config);
@@ -147,16 +149,14 @@ Status config_check(const ModelConfig *config) {
     TRY(check_range("the number of heads", config->heads, 1, 1 << 16));
     TRY(check_range("the feed-forward size", config->inner, 1, 1 << 23));
     TRY(check_range("the vocabulary size", config->vocab, 1, 1 << 27));
-    TRY(check_range("the number of positions", config->positions, 1, 1 << 24));
+    TRY(check_range("the number of positions", config->positions, 1, MAX_POSITIONS));
     TRY(check_range("the number of token types", config->types, 0, 1 << 16));
     TRY(check_range("the number of labels", config->labels, 1, MAX_LABELS));
     int64_t width = config->head_width, groups = config_kv_heads(config);
     if (groups < 1 || config->heads % groups)
         return USAGE("%lld heads cannot share %lld key-value heads evenly", (long long)config->heads,
                      (long long)groups);
-    if (config->position == POSITION_ROPE && config_head_width(config) % 2)
-        return USAGE("rotary positions need an even head width, not %lld",
-                     (long long)config_head_width(config));
+    if (config->position == POSITION_ROPE) TRY(rope_check(config));
     TRY(check_range("the attention window", config->window, 0, INT64_MAX));
     TRY(check_direction(config));
     if (!config->free_head_width && width &&
@@ -175,6 +175,14 @@ Status config_check(const ModelConfig *config) {
     if (heads_traits(config->outputs_mask).pooled && !config->pooler)
         return USAGE("the output heads need the pooler");
     return OK;
+}
+
+int64_t config_context(const ModelConfig *config) {
+    RopeScaling scaling = config->position == POSITION_ROPE ? config->rope.scaling : ROPE_PLAIN;
+    if (scaling != ROPE_DYNAMIC && scaling != ROPE_YARN) return config->positions;
+    double scaled = floor((double)rope_original(config) * (double)config->rope.factor);
+    int64_t longest = scaled < MAX_POSITIONS ? (int64_t)scaled : MAX_POSITIONS;
+    return longest > config->positions ? longest : config->positions;
 }
 
 bool config_is_decoder(const ModelConfig *config) {

@@ -55,20 +55,37 @@ typedef enum { ATTEND_CAUSAL, ATTEND_ALL } AttentionKind;
 typedef enum { POSITION_LEARNED, POSITION_ROPE } PositionKind;
 
 /* Rotary embedding: pair i of a head of width D rotates by position / theta^(2i/D), with the frequencies
- * changed for contexts longer than the original one. */
-typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 } RopeScaling;
+ * changed for contexts longer than the original one (model/rope.h). */
+typedef enum {
+    ROPE_PLAIN,
+    ROPE_LINEAR,
+    ROPE_LLAMA3,
+    ROPE_DYNAMIC,
+    ROPE_YARN,
+    ROPE_LONGROPE,
+} RopeScaling;
+
+enum { ROPE_PAIRS = 128 /* of a head with ROPE_LONGROPE, at most */ };
+
+/* Each kind of scaling uses some fields; the others are 0. */
 typedef struct Rope {
     float theta;
     RopeScaling scaling;
-    float factor; /* frequencies are divided by it: all of them or, for ROPE_LLAMA3, */
-    float low_freq_factor, high_freq_factor; /* those with a wavelength above original / low, none with one */
-    int64_t original;                        /* below original / high, and others partly */
+    float factor;           /* frequencies are divided by it: all (linear), or low ones (llama3, yarn) */
+    int64_t original;       /* llama3, yarn, longrope: the context length before scaling */
+    float attention_factor; /* yarn, longrope: cosines and sines are multiplied by it; 0: see rope.c */
+    float low_freq_factor, high_freq_factor; /* llama3: see rope.c */
+    float beta_fast, beta_slow;              /* yarn: rotations within the original context, see rope.c */
+    float mscale, mscale_all_dim;            /* yarn: they determine the attention factor; 0: absent */
+    bool no_truncate;                        /* yarn: do not round the limits of the ramp */
+    /* longrope: frequencies are divided by these up to the original context length, and beyond it. */
+    float short_factor[ROPE_PAIRS], long_factor[ROPE_PAIRS];
 } Rope;
 
 /* Which matrices of a layer have a bias, as bits. */
 enum { BIAS_QKV = 1, BIAS_OUT = 2, BIAS_MLP = 4, BIAS_ALL = 7 };
 
-enum { MAX_LABELS = 1 << 20, MORE_EOS = 7 };
+enum { MAX_LABELS = 1 << 20, MAX_POSITIONS = 1 << 24, MORE_EOS = 7 };
 
 typedef struct ModelConfig {
     const Family *family;
@@ -155,6 +172,10 @@ static inline bool config_quantized(const ModelConfig *config) {
 static inline int64_t config_window(const ModelConfig *config, int layer) {
     return config_causal(config) && layer >= config->window_from ? config->window : 0;
 }
+
+/* The longest sequence. With ROPE_DYNAMIC, `positions` is the length before scaling, and with ROPE_YARN it
+ * may be, so it is multiplied by the factor. */
+int64_t config_context(const ModelConfig *config);
 
 /* Looks up a preset; an unknown name is a usage error that suggests the closest one. */
 MUST_USE Status config_preset(const char *name, ModelConfig *ret_config);

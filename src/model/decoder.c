@@ -1,8 +1,6 @@
 #include "model/decoder.h"
 
-#include <string.h>
-
-#include "base/format.h"
+#include "model/rope.h"
 
 void decoder_defaults(ModelConfig *config) {
     *config = (ModelConfig){
@@ -33,131 +31,6 @@ void decoder_defaults(ModelConfig *config) {
     };
 }
 
-/* ---- rotary positions ----
- *
- * transformers 5 has one object, rope_parameters. Before, there were rope_theta and rope_scaling, which
- * transformers 5 still reads, rope_scaling first. */
-
-static const struct {
-    const char *name;
-    RopeScaling scaling;
-} rope_types[] = {{"default", ROPE_PLAIN}, {"linear", ROPE_LINEAR}, {"llama3", ROPE_LLAMA3}};
-
-enum { ROPE_TYPES = sizeof rope_types / sizeof *rope_types };
-
-static Status read_rope_type(const json_t *dict, const char *from, const char *key, RopeScaling *scaling) {
-    const json_t *named = json_object_get(dict, "rope_type");
-    const char *type = "default", *field = named ? "rope_type" : "type";
-    char shown[NAME_TEXT];
-    TRY(json_get_string(dict, from, field, &type));
-    for (size_t i = 0; i < ROPE_TYPES; i++) {
-        if (strcmp(rope_types[i].name, type)) continue;
-        *scaling = rope_types[i].scaling;
-        return OK;
-    }
-    return FAILED("%s: '%s.%s' is \"%s\", which weft does not support; expected default, linear or llama3",
-                  from, key, field, name_text(shown, type));
-}
-
-static Status read_factor(const json_t *dict, const char *from, const char *key, const char *name,
-                          float *value) {
-    if (!json_object_get(dict, name)) return FAILED("%s: '%s.%s' is missing", from, key, name);
-    return field_float(dict, from, name, 1e-6, 1e9, value);
-}
-
-/* `key` names the object in `from`, with a dot; empty for the file's own. */
-static Status refuse_partial(const json_t *object, const char *from, const char *key) {
-    float part = 1;
-    TRY(field_float(object, from, "partial_rotary_factor", 0, 1, &part));
-    if (part == 1) return OK;
-    return FAILED("%s: '%spartial_rotary_factor' is %g, which weft does not support; expected 1", from, key,
-                  (double)part);
-}
-
-/* transformers 5 may have settings per type of layer, {"full_attention": {"rope_theta": ...}}. Unlike
- * elsewhere, null is not the default there. */
-static Status check_members(const json_t *dict, const char *from, const char *key) {
-    const char *name;
-    json_t *value;
-    char shown[NAME_TEXT];
-    json_object_foreach((json_t *)(uintptr_t)dict, name, value) {
-        if (json_is_object(value))
-            return FAILED(
-                "%s: '%s.%s' has rotary positions of one type of layer, which weft does not support; "
-                "expected the same in all layers",
-                from, key, name_text(shown, name));
-        if (json_is_null(value))
-            return FAILED("%s: '%s.%s' is null; expected a value, or no such field", from, key,
-                          name_text(shown, name));
-    }
-    return OK;
-}
-
-/* The length of the contexts that a Llama 3 was trained with before its frequencies were scaled. As in
- * transformers, a value outside the rotary settings wins. */
-static Status read_original(const json_t *json, const json_t *dict, const char *from, ModelConfig *config) {
-    static const char name[] = "original_max_position_embeddings";
-    const json_t *outside = json_object_get(json, name);
-    config->rope.original = config->positions;
-    if (json_is_null(outside)) return FAILED("%s: '%s' is null; expected an integer", from, name);
-    return json_get_int(outside ? json : dict, from, name, 1, MAX_ROWS, &config->rope.original);
-}
-
-static Status read_rope_dict(const json_t *json, const json_t *dict, const char *from, const char *key,
-                             ModelConfig *config) {
-    Rope *rope = &config->rope;
-    char prefix[NAME_TEXT];
-    snprintf(prefix, sizeof prefix, "%s.", key);
-    TRY(check_members(dict, from, key));
-    TRY(read_rope_type(dict, from, key, &rope->scaling));
-    TRY(field_float(dict, from, "rope_theta", 1, 1e30, &rope->theta));
-    TRY(refuse_partial(dict, from, prefix));
-    if (rope->scaling == ROPE_PLAIN) return OK;
-    TRY(read_factor(dict, from, key, "factor", &rope->factor));
-    if (rope->scaling == ROPE_LINEAR) return OK;
-    TRY(read_factor(dict, from, key, "low_freq_factor", &rope->low_freq_factor));
-    TRY(read_factor(dict, from, key, "high_freq_factor", &rope->high_freq_factor));
-    if (rope->high_freq_factor <= rope->low_freq_factor)
-        return FAILED("%s: '%s.high_freq_factor' is %g; expected more than low_freq_factor, %g", from, key,
-                      (double)rope->high_freq_factor, (double)rope->low_freq_factor);
-    return read_original(json, dict, from, config);
-}
-
-static Status read_rope(const json_t *json, const char *from, ModelConfig *config) {
-    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
-    TRY(refuse_partial(json, from, ""));
-    if (json_is_null(json_object_get(json, "rope_theta")))
-        return FAILED("%s: 'rope_theta' is null; expected a number, or no such field", from);
-    TRY(field_float(json, from, "rope_theta", 1, 1e30, &config->rope.theta));
-    for (int i = 0; i < 2; i++) {
-        const json_t *dict = json_object_get(json, keys[i]);
-        if (!dict || json_is_null(dict)) continue;
-        if (!json_is_object(dict)) return FAILED("%s: '%s' must be an object", from, keys[i]);
-        if (json_object_size(dict)) return read_rope_dict(json, dict, from, keys[i], config);
-    }
-    return OK;
-}
-
-static json_t *rope_dict(const ModelConfig *config) {
-    const Rope *rope = &config->rope;
-    const char *type = "default";
-    for (size_t i = 0; i < ROPE_TYPES; i++)
-        if (rope_types[i].scaling == rope->scaling) type = rope_types[i].name;
-    json_t *dict = json_pack("{s:s, s:o}", "rope_type", type, "rope_theta", field_real(rope->theta));
-    int failed = !dict;
-    if (!failed && rope->scaling != ROPE_PLAIN)
-        failed |= json_object_set_new(dict, "factor", field_real(rope->factor));
-    if (!failed && rope->scaling == ROPE_LLAMA3) {
-        failed |= json_object_set_new(dict, "low_freq_factor", field_real(rope->low_freq_factor));
-        failed |= json_object_set_new(dict, "high_freq_factor", field_real(rope->high_freq_factor));
-        failed |= json_object_set_new(dict, "original_max_position_embeddings",
-                                      json_integer((json_int_t)rope->original));
-    }
-    if (!failed) return dict;
-    json_decref(dict);
-    return NULL;
-}
-
 /* ---- config.json ---- */
 
 Status decoder_read(const json_t *json, const char *from, ModelConfig *config) {
@@ -178,11 +51,11 @@ Status decoder_read(const json_t *json, const char *from, ModelConfig *config) {
     TRY(field_act(json, from, "hidden_act", &config->act));
     TRY(field_float(json, from, "rms_norm_eps", 0, 1, &config->norm_eps));
     TRY(field_float(json, from, "attention_dropout", 0, 1, &config->dropout_attn));
-    return read_rope(json, from, config);
+    return rope_read(json, from, config);
 }
 
 json_t *decoder_write(const ModelConfig *c) {
-    json_t *scaling = c->rope.scaling == ROPE_PLAIN ? json_null() : rope_dict(c);
+    json_t *scaling = c->rope.scaling == ROPE_PLAIN ? json_null() : rope_write(c);
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o}",
                      "num_hidden_layers", (json_int_t)c->layers, "hidden_size", (json_int_t)c->hidden,
                      "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads",
@@ -191,7 +64,7 @@ json_t *decoder_write(const ModelConfig *c) {
                      "max_position_embeddings", (json_int_t)c->positions, "hidden_act",
                      field_act_name(c->act), "rms_norm_eps", field_real(c->norm_eps), "attention_dropout",
                      field_real(c->dropout_attn), "rope_theta", field_real(c->rope.theta), "rope_scaling",
-                     scaling, "rope_parameters", rope_dict(c));
+                     scaling, "rope_parameters", rope_write(c));
 }
 
 Status decoder_read_windows(const json_t *json, const char *from, ModelConfig *config) {
@@ -259,13 +132,17 @@ const GgufRule decoder_gguf_names[] = {
 };
 
 const char *decoder_gguf_obstacle(const ModelConfig *config) {
+    if (config->rope.scaling == ROPE_DYNAMIC) return "dynamic rotary scaling";
+    if (rope_yarn_changed(&config->rope))
+        return "yarn's 'beta_fast', 'beta_slow' and 'truncate' in this family";
     return config->act != ACT_SILU ? GGUF_ACT : NULL;
 }
 
 const char *decoder_gguf_obstacle_qwen(const ModelConfig *config) {
     int64_t window = config_window(config, (int)config->layers - 1);
     if (config->rope.scaling == ROPE_LLAMA3) return "Llama 3's scaled rotary positions in this family";
-    if (window && window < config->positions) return "sliding windows in this family";
+    if (config->rope.scaling == ROPE_LONGROPE) return "longrope rotary scaling in this family";
+    if (window && window < config_context(config)) return "sliding windows in this family";
     if (config->biases & BIAS_OUT) return "a bias of the attention output in this family";
     return decoder_gguf_obstacle(config);
 }

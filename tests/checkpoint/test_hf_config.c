@@ -1,11 +1,32 @@
 /* config.json, both ways: files written by transformers 4 and 5, every set of output heads, and what is
  * refused. */
+#include <math.h>
+
 #include "fixture.h"
+
+#include "model/rope.h"
 
 static Status parse(const char *text, ModelConfig *ret_config) {
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(json_parse(text, strlen(text), "config.json", &json));
     return hf_config_parse(json, "config.json", ret_config);
+}
+
+static void assert_same_rope(const Rope *a, const Rope *b) {
+    assert_int_equal(a->scaling, b->scaling);
+    assert_int_equal(a->original, b->original);
+    assert_int_equal(a->no_truncate, b->no_truncate);
+    assert_true(a->theta == b->theta);
+    assert_true(a->factor == b->factor);
+    assert_true(a->attention_factor == b->attention_factor);
+    assert_true(a->low_freq_factor == b->low_freq_factor);
+    assert_true(a->high_freq_factor == b->high_freq_factor);
+    assert_true(a->beta_fast == b->beta_fast);
+    assert_true(a->beta_slow == b->beta_slow);
+    assert_true(a->mscale == b->mscale);
+    assert_true(a->mscale_all_dim == b->mscale_all_dim);
+    assert_memory_equal(a->short_factor, b->short_factor, sizeof a->short_factor);
+    assert_memory_equal(a->long_factor, b->long_factor, sizeof a->long_factor);
 }
 
 static void assert_same(const ModelConfig *a, const ModelConfig *b) {
@@ -35,12 +56,7 @@ static void assert_same(const ModelConfig *a, const ModelConfig *b) {
     assert_int_equal(a->attention, b->attention);
     assert_int_equal(a->window, b->window);
     assert_int_equal(a->window_from, b->window_from);
-    assert_true(a->rope.theta == b->rope.theta);
-    assert_int_equal(a->rope.scaling, b->rope.scaling);
-    assert_true(a->rope.factor == b->rope.factor);
-    assert_true(a->rope.low_freq_factor == b->rope.low_freq_factor);
-    assert_true(a->rope.high_freq_factor == b->rope.high_freq_factor);
-    assert_int_equal(a->rope.original, b->rope.original);
+    assert_same_rope(&a->rope, &b->rope);
     assert_int_equal(a->scale_attn, b->scale_attn);
     assert_int_equal(a->scale_attn_by_layer, b->scale_attn_by_layer);
     assert_int_equal(a->pad_token, b->pad_token);
@@ -274,18 +290,52 @@ static void both_directions(void **state) {
     assert_int_equal(config_window(&config, 0), 0);
 }
 
+/* Every kind of scaling, for heads of width 6. */
+static const Rope scaled[] = {
+    {.theta = 500},
+    {.theta = 500, .scaling = ROPE_LINEAR, .factor = 4},
+    {.theta = 500,
+     .scaling = ROPE_LLAMA3,
+     .factor = 4,
+     .low_freq_factor = 1,
+     .high_freq_factor = 4,
+     .original = 64},
+    {.theta = 500, .scaling = ROPE_DYNAMIC, .factor = 2.5f},
+    {.theta = 500, .scaling = ROPE_YARN, .factor = 4, .original = 64, .beta_fast = 32, .beta_slow = 1},
+    {.theta = 500,
+     .scaling = ROPE_YARN,
+     .factor = 1.3f,
+     .original = 64,
+     .attention_factor = 0.9f,
+     .beta_fast = 8,
+     .beta_slow = 0.5f,
+     .mscale = 0.707f,
+     .mscale_all_dim = 1,
+     .no_truncate = true},
+    {.theta = 500,
+     .scaling = ROPE_LONGROPE,
+     .factor = 4,
+     .original = 64,
+     .short_factor = {1, 1.1f, 1.2f},
+     .long_factor = {1, 2, 3.3f}},
+    {.theta = 500,
+     .scaling = ROPE_LONGROPE,
+     .factor = 4,
+     .attention_factor = 1.19f,
+     .original = 64,
+     .short_factor = {1, 1, 1},
+     .long_factor = {1, 2, 4}},
+};
+
 static void decoders_round_trip(void **state) {
     for (const Family *const *family = families(); *family; family++) {
         ModelConfig config;
         (*family)->defaults(&config);
         if (config.position != POSITION_ROPE) continue;
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < (int)(sizeof scaled / sizeof *scaled); i++) {
             config.kv_heads = config.heads / (i + 1) * (i + 1) == config.heads ? config.heads / (i + 1) : 1;
             config.head_width = i ? 6 : config_head_width(&config);
-            config.rope = (Rope){.theta = 500, .scaling = (RopeScaling)i};
-            if (i) config.rope.factor = 4;
-            if (i == 2)
-                config.rope.low_freq_factor = 1, config.rope.high_freq_factor = 4, config.rope.original = 64;
+            config.rope = scaled[i];
             config.dropout_hidden = i ? 0.25f : 0;
             config.tied = i;
             same_after_writing(&config);
@@ -300,6 +350,53 @@ static void decoders_round_trip(void **state) {
                     &new));
     assert_same(&old, &new);
     assert_true(old.rope.theta == 500 && old.rope.factor == 2);
+}
+
+/* Fields of published files and what they mean; the attention factors are transformers'. */
+static void scaled_positions(void **state) {
+    static const struct {
+        const char *text;
+        int64_t original, context;
+        float factor, attention;
+    } cases[] = {
+        /* Qwen2.5 as its documentation extends it */
+        {"{\"model_type\":\"qwen2\",\"max_position_embeddings\":32768,\"rope_theta\":1000000.0,\"rope_"
+         "scaling\":{"
+         "\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":32768}}",
+         32768, 131072, 4, 1.1386294f},
+        /* null is what the lengths say */
+        {"{\"model_type\":\"llama\",\"max_position_embeddings\":16384,\"rope_parameters\":{\"rope_type\":"
+         "\"yarn\","
+         "\"factor\":null,\"attention_factor\":null,\"original_max_position_embeddings\":2048}}",
+         2048, 16384, 8, 1.2079442f},
+        /* DeepSeek's mscale */
+        {"{\"model_type\":\"llama\",\"max_position_embeddings\":163840,\"rope_parameters\":{\"rope_type\":"
+         "\"yarn\","
+         "\"factor\":40,\"mscale\":1.0,\"mscale_all_dim\":0.5,\"original_max_position_embeddings\":4096}}",
+         4096, 163840, 40, 1.1557220f},
+        {"{\"model_type\":\"llama\",\"max_position_embeddings\":1024,\"rope_scaling\":{\"type\":\"dynamic\","
+         "\"factor\":4}}",
+         1024, 4096, 4, 1},
+        {"{\"model_type\":\"llama\",\"max_position_embeddings\":16384,\"rope_scaling\":{\"type\":\"linear\","
+         "\"factor\":4}}",
+         4096, 16384, 4, 1},
+        /* as Phi-3 writes it */
+        {"{\"model_type\":\"llama\",\"hidden_size\":16,\"num_attention_heads\":4,\"max_position_embeddings\":"
+         "131072,"
+         "\"original_max_position_embeddings\":4096,\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":"
+         "[1,1.5],"
+         "\"long_factor\":[2,30.5]}}",
+         4096, 131072, 32, 1.1902380f}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ModelConfig config;
+        assert_ok(parse(cases[i].text, &config));
+        assert_int_equal(rope_original(&config), cases[i].original);
+        assert_int_equal(config_context(&config), cases[i].context);
+        assert_true(config.rope.factor == cases[i].factor);
+        float found = rope_attention_factor(&config.rope);
+        if (fabsf(found - cases[i].attention) > 2e-7f) fail_msg("case %zu: factor %.8g", i, (double)found);
+        same_after_writing(&config);
+    }
 }
 
 /* Fields of published files, with the published numbers of parameters. */
@@ -425,11 +522,52 @@ static const struct {
     {"{}", "'model_type' is missing"},
     {"{\"model_type\":\"t5\"}", "'model_type' is \"t5\"; expected one of gpt2, bert"},
     {"{\"model_type\":\"llama\",\"hidden_act\":\"relu6\"}", "'hidden_act' is \"relu6\""},
-    {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0}}",
-     "'rope_scaling.rope_type' is \"yarn\""},
-    {"{\"model_type\":\"qwen2\",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,"
+    {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"proportional\",\"factor\":4.0}}",
+     "'rope_scaling.rope_type' is \"proportional\""},
+    {"{\"model_type\":\"qwen2\",\"rope_scaling\":{\"type\":\"su\",\"factor\":4.0,"
      "\"original_max_position_embeddings\":32768}}",
-     "'rope_scaling.type' is \"yarn\""},
+     "'rope_scaling.type' is \"su\", which weft does not support; expected default, linear, dynamic, llama3, "
+     "yarn "
+     "or longrope"},
+    {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"yarn\"}}",
+     "'rope_scaling.factor' is missing"},
+    {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":null}}",
+     "'rope_scaling.factor' is missing"},
+    {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":0}}",
+     "'factor' is 0; expected"},
+    {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,\"beta_fast\":0.5}}",
+     "'rope_scaling.beta_fast' is 0.5; expected at least beta_slow, 1"},
+    {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,\"attention_factor\":-"
+     "1}}",
+     "'attention_factor' is -1; expected"},
+    {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,\"truncate\":null}}",
+     "'rope_scaling.truncate' is null"},
+    {"{\"model_type\":\"llama\",\"rope_theta\":1,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}}",
+     "yarn rotary scaling needs a rope_theta above 1"},
+    {"{\"model_type\":\"llama\",\"head_dim\":2,\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":4}}",
+     "dynamic rotary scaling needs a head width of at least 4, not 2"},
+    {"{\"model_type\":\"llama\",\"head_dim\":4,\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":"
+     "[1,1]}}",
+     "'rope_scaling.long_factor' is missing"},
+    {"{\"model_type\":\"llama\",\"head_dim\":4,\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":"
+     "2,"
+     "\"long_factor\":[1,1]}}",
+     "'rope_scaling.short_factor' must be a list of numbers"},
+    {"{\"model_type\":\"llama\",\"head_dim\":4,\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":"
+     "[1,1],"
+     "\"long_factor\":[1,1,1]}}",
+     "'rope_scaling.long_factor' has 3 numbers; expected 2"},
+    {"{\"model_type\":\"llama\",\"head_dim\":4,\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":"
+     "[1,0],"
+     "\"long_factor\":[1,1]}}",
+     "'rope_scaling.short_factor[1]' must be a number from"},
+    {"{\"model_type\":\"llama\",\"head_dim\":258,\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_"
+     "factor\":[1],"
+     "\"long_factor\":[1]}}",
+     "'rope_scaling.short_factor' is for heads of width 258; weft supports up to 256"},
+    {"{\"model_type\":\"llama\",\"head_dim\":4,\"max_position_embeddings\":8,\"rope_scaling\":{\"rope_type\":"
+     "\"longrope\",\"original_max_position_embeddings\":1,\"short_factor\":[1,1],\"long_factor\":[1,1]}}",
+     "longrope rotary scaling by 8 needs an original context of more than 1 token"},
     {"{\"architectures\":[\"LlamaForSequenceClassification\"]}", "is \"LlamaForSequenceClassification\""},
     {"{\"model_type\":\"llama\",\"rope_parameters\":{\"rope_type\":\"linear\"}}",
      "'rope_parameters.factor' is missing"},
@@ -553,6 +691,7 @@ int main(void) {
         cmocka_unit_test(original_length),
         cmocka_unit_test(both_directions),
         cmocka_unit_test(decoders_round_trip),
+        cmocka_unit_test(scaled_positions),
         cmocka_unit_test(reads_published_models),
         cmocka_unit_test(every_set_of_heads_round_trips),
         cmocka_unit_test(refuses_the_rest),

@@ -195,20 +195,68 @@ static void scaled_frequencies(void **state) {
     for (t = 0; t < plain->tensors; t++) assert_false(is(plain->tensor[t].name, "rope_freqs.weight"));
     gguf_free(g);
     gguf_free(plain);
-    json_t *config = NULL, *rope = NULL;
-    assert_ok(json_read_file(CASES "qwen3/config.json", &config));
-    rope =
-        json_pack("{s:s, s:f, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "rope_theta", 1e4, "factor", 4.0,
-                  "low_freq_factor", 1.0, "high_freq_factor", 4.0, "original_max_position_embeddings", 16);
-    assert_int_equal(json_object_set_new(config, "rope_parameters", rope), 0);
-    char *text = json_dumps(config, 0);
-    assert_int_equal(mkdir(at("qwen"), 0777), 0);
-    put_text("qwen/config.json", text);
-    assert_int_equal(symlink(CASES "qwen3/model.safetensors", at("qwen/model.safetensors")), 0);
     assert_refused(1, "it does not support Llama 3's scaled rotary positions in this family", "convert",
-                   "--model", at("qwen"), "--out", at("q.gguf"));
-    json_decref(config);
-    free(text);
+                   "--model", CASES "qwen3-llama3", "--out", at("q.gguf"));
+}
+
+static void assert_real(Gguf *g, const char *key, float expected) {
+    float found;
+    find_key(g, key, VALUE_F32);
+    memcpy(&found, take(g, 4), sizeof found);
+    if (fabsf(found - expected) > 1e-6f) fail_msg("%s: %.9g", key, (double)found);
+}
+
+static void assert_factors(const Gguf *g, const char *name, const float expected[4]) {
+    uint64_t t = 0;
+    while (t < g->tensors && !is(g->tensor[t].name, name)) t++;
+    assert_true(t < g->tensors);
+    assert_int_equal(g->tensor[t].type, GGUF_F32);
+    assert_int_equal(g->tensor[t].dim[0], 4);
+    assert_memory_equal(g->tensor[t].data, expected, 4 * sizeof *expected);
+}
+
+/* Other scaled rotary positions are keys; longrope's factors are tensors. */
+static void scaled_positions(void **state) {
+    static const float short_factor[4] = {1, 1.1f, 1.25f, 1.5f}, long_factor[4] = {1, 1.5f, 2.75f, 4};
+    write_gguf(CASES "llama-bias", "linear.gguf", "bf16");
+    Gguf *g = gguf_read_at("linear.gguf");
+    assert_text(g, "llama.rope.scaling.type", "linear");
+    assert_real(g, "llama.rope.scaling.factor", 2);
+    gguf_free(g);
+    write_gguf(CASES "llama-yarn", "yarn.gguf", "bf16");
+    g = gguf_read_at("yarn.gguf");
+    assert_text(g, "llama.rope.scaling.type", "yarn");
+    assert_number(g, "llama.context_length", 40);
+    assert_number(g, "llama.rope.scaling.original_context_length", 10);
+    assert_real(g, "llama.rope.scaling.factor", 4);
+    assert_real(g, "llama.rope.scaling.attn_factor", 1);
+    gguf_free(g);
+    /* llama.cpp multiplies by 0.1 ln(factor) + 1; the model has that for mscale 1, divided by that for 0.5.
+     */
+    assert_runs(shell("cp -r " CASES "qwen3-yarn yarn && chmod -R u+w yarn && "
+                      "sed -i 's/\"truncate\": false/\"truncate\": true/;/\"beta_/d' yarn/config.json"));
+    write_gguf(at("yarn"), "scaled-yarn.gguf", "bf16");
+    g = gguf_read_at("scaled-yarn.gguf");
+    assert_number(g, "qwen3.context_length", 48); /* the original one times the factor */
+    assert_real(g, "qwen3.rope.scaling.attn_factor", 1 / (0.05f * logf(4) + 1));
+    gguf_free(g);
+    write_gguf(CASES "llama-longrope", "long.gguf", "bf16");
+    g = gguf_read_at("long.gguf");
+    assert_text(g, "llama.rope.scaling.type", "longrope");
+    assert_number(g, "llama.rope.scaling.original_context_length", 12);
+    assert_real(g, "llama.rope.scaling.attn_factor", sqrtf(1 + logf(40 / 12.0f) / logf(12)));
+    assert_factors(g, "rope_factors_short.weight", short_factor);
+    assert_factors(g, "rope_factors_long.weight", long_factor);
+    gguf_free(g);
+    assert_runs(shell("cp -r " CASES "qwen3-llama3 long && chmod -R u+w long && "
+                      "cp " CASES "llama-longrope/config.json long && "
+                      "sed -i 's/llama/qwen3/;s/LlamaFor/Qwen3For/' long/config.json"));
+    assert_refused(1, "it does not support longrope rotary scaling in this family", "convert", "--model",
+                   at("long"), "--out", at("q.gguf"));
+    assert_refused(1, "it does not support dynamic rotary scaling", "convert", "--model",
+                   CASES "llama-dynamic", "--out", at("q.gguf"));
+    assert_refused(1, "it does not support yarn's 'beta_fast', 'beta_slow' and 'truncate' in this family",
+                   "convert", "--model", CASES "qwen3-yarn", "--out", at("q.gguf"));
 }
 
 static void bert_files(void **state) {
@@ -414,7 +462,7 @@ int main(void) {
         cmocka_unit_test(bert_files),           cmocka_unit_test(decoder_files),
         cmocka_unit_test(byte_vocabulary),      cmocka_unit_test(bpe_vocabulary),
         cmocka_unit_test(wordpiece_vocabulary), cmocka_unit_test(refusals),
-        cmocka_unit_test(scaled_frequencies),
+        cmocka_unit_test(scaled_frequencies),   cmocka_unit_test(scaled_positions),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

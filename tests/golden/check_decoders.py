@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare Llama and its relatives with transformers for random configurations, in both directions.
 
-    python tests/golden/check_decoders.py --weft build/release/weft [--count 5] [--seed 1] [FAMILY ...]
+    python tests/golden/check_decoders.py --weft build/release/weft [--count 5] [--seed 1] [--rope TYPE] [FAMILY ...]
 
 For each configuration, transformers saves a random model. `weft eval` must report its loss within 1e-5 (relative),
 `weft generate` must write the same text as transformers' greedy search if the model is causal, and `weft convert` must
@@ -9,11 +9,12 @@ produce a checkpoint that transformers loads without missing or unexpected keys 
 Then `weft train` starts from the model, and transformers must compute the loss of the result that `weft eval` reports.
 
 Configurations vary sizes, key-value heads, head width, tied embeddings, biases, epsilon, activation, rotary positions
-(plain, linear and Llama 3's, in the spelling of transformers 4 or 5), windows, attention in both directions and the type
+(all types of scaling, over sequences longer than the original context, in the spelling of transformers 4 or 5), windows, attention in both directions and the type
 of the weights' file.
 """
 import argparse
 import json
+import math
 import os
 import random
 import subprocess
@@ -31,26 +32,44 @@ FAMILIES = {"llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
 CONTEXT, END = 48, 256
 
 
-def random_rope(rng):
-    theta = rng.choice([100.0, 10000.0, 500000.0])
-    kind = rng.choice(["default", "linear", "llama3"])
-    rope = {"rope_type": kind, "rope_theta": theta}
+ROPE_TYPES = ["default", "linear", "dynamic", "llama3", "yarn", "longrope"]
+
+
+def random_rope(rng, kind, width):
+    """rope_parameters, and max_position_embeddings."""
+    factor, original = rng.choice([2.0, 4.0, 5.5]), rng.choice([12, 16, 24])
+    rope = {"rope_type": kind, "rope_theta": rng.choice([100.0, 10000.0, 500000.0])}
     if kind != "default":
-        rope["factor"] = rng.choice([2.0, 8.0])
+        rope["factor"] = factor
+    if kind in ("llama3", "yarn", "longrope"):
+        rope["original_max_position_embeddings"] = original
     if kind == "llama3":
-        rope.update(low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=rng.choice([16, 32]))
-    return rope
+        rope.update(low_freq_factor=1.0, high_freq_factor=4.0)
+    if kind == "yarn":
+        options = dict(attention_factor=rng.choice([None, 0.8, 1.3]), beta_fast=rng.choice([2.0, 8.0]), beta_slow=0.25,
+                       mscale=1.0, mscale_all_dim=rng.choice([0.5, 0.707]), truncate=False)
+        rope.update({name: value for name, value in options.items() if rng.random() < 0.5})
+    if kind == "longrope":
+        for name, most in (("short_factor", 1.5), ("long_factor", 2 * factor)):
+            rope[name] = [round(rng.uniform(1, most), 3) for _ in range(width // 2)]
+        if rng.random() < 0.5:
+            del rope["factor"]
+        if rng.random() < 0.3:
+            rope["attention_factor"] = 1.19
+    if kind == "dynamic":
+        return rope, max(original, math.ceil(CONTEXT / factor))
+    return rope, CONTEXT
 
 
-def random_config(family, rng):
+def random_config(family, rng, kind):
     groups = rng.choice([1, 2, 3])
     heads = groups * rng.choice([1, 2, 4])
     width = rng.choice([4, 8, 10, 16])
-    fields = dict(vocab_size=END + 1, max_position_embeddings=CONTEXT, num_hidden_layers=rng.choice([1, 2, 3]),
+    fields = dict(vocab_size=END + 1, num_hidden_layers=rng.choice([1, 2, 3]),
                   num_attention_heads=heads, num_key_value_heads=groups, hidden_size=heads * width,
                   intermediate_size=rng.choice([24, 40, 68]), tie_word_embeddings=rng.random() < 0.5,
                   rms_norm_eps=rng.choice([1e-6, 1e-5]), hidden_act=rng.choice(["silu", "silu", "gelu", "relu"]),
-                  rope_parameters=random_rope(rng), bos_token_id=END, eos_token_id=END)
+                  bos_token_id=END, eos_token_id=END)
     if rng.random() < 0.3 and family != "qwen2":
         fields["head_dim"] = rng.choice([6, 12, 20])
     elif family == "qwen3":
@@ -66,7 +85,9 @@ def random_config(family, rng):
                       max_window_layers=rng.choice([0, 1, 2]))
     if rng.random() < 0.2:
         fields.update(is_causal=False, sliding_window=None, use_sliding_window=False)
-    return FAMILIES[family][0](**fields)
+    kind = kind or rng.choice(ROPE_TYPES)
+    rope, positions = random_rope(rng, kind, fields.get("head_dim", width))
+    return FAMILIES[family][0](**fields, rope_parameters=rope, max_position_embeddings=positions)
 
 
 def random_model(family, config, seed):
@@ -90,8 +111,8 @@ def old_spelling(path):
 
 
 class Check:
-    def __init__(self, weft, work):
-        self.weft, self.work = weft, work
+    def __init__(self, weft, work, rope):
+        self.weft, self.work, self.rope = weft, work, rope
         rng = random.Random(3)
         self.ids = [rng.randrange(256) for _ in range(4 * CONTEXT + 1)]
         self.data = work / "data.u16"
@@ -134,7 +155,7 @@ class Check:
 
     def one(self, family, seed):
         rng = random.Random(f"{family} {seed}")
-        config = random_config(family, rng)
+        config = random_config(family, rng, self.rope)
         model = random_model(family, config, seed)
         source, target, run = (self.work / f"{family}-{seed}-{part}" for part in ("source", "target", "run"))
         model.save_pretrained(source)
@@ -162,13 +183,14 @@ def main():
     parser.add_argument("--weft", required=True, type=Path)
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rope", choices=ROPE_TYPES, help="only this type of rotary positions")
     parser.add_argument("families", nargs="*", default=[])
     args = parser.parse_args()
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)
     failed = 0
     with tempfile.TemporaryDirectory() as work:
-        check = Check(args.weft.resolve(), Path(work))
+        check = Check(args.weft.resolve(), Path(work), args.rope)
         for family in args.families or FAMILIES:
             passed = 0
             for seed in range(args.seed, args.seed + args.count):

@@ -58,9 +58,10 @@ def bert_config(hidden=32, inner=64, layers=2, act="gelu", **more):
                       hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **more)
 
 
-def decoder_config(kind, hidden=32, inner=48, layers=2, heads=4, groups=2, tied=False, theta=10000.0, rope=None, **more):
+def decoder_config(kind, hidden=32, inner=48, layers=2, heads=4, groups=2, tied=False, theta=10000.0, rope=None,
+                   positions=POSITIONS, **more):
     """Llama and its relatives. `rope`: the scaling, as in rope_parameters."""
-    return kind(vocab_size=VOCAB, max_position_embeddings=POSITIONS, hidden_size=hidden, intermediate_size=inner,
+    return kind(vocab_size=VOCAB, max_position_embeddings=positions, hidden_size=hidden, intermediate_size=inner,
                 num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=groups,
                 tie_word_embeddings=tied, rope_parameters={"rope_type": "default", **(rope or {}), "rope_theta": theta},
                 bos_token_id=VOCAB - 1, eos_token_id=VOCAB - 1, **more)
@@ -68,6 +69,18 @@ def decoder_config(kind, hidden=32, inner=48, layers=2, heads=4, groups=2, tied=
 
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=16)
+
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=10)
+YARN_OPTIONS = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=12, beta_fast=4.0, beta_slow=0.5,
+                    mscale=1.0, mscale_all_dim=0.5, truncate=False)
+DYNAMIC = dict(rope_type="dynamic", factor=4.0)  # max_position_embeddings is the original length
+LONGROPE = dict(rope_type="longrope", original_max_position_embeddings=12, short_factor=[1.0, 1.1, 1.25, 1.5],
+                long_factor=[1.0, 1.5, 2.75, 4.0])
+
+
+def small(kind, **more):
+    return decoder_config(kind, hidden=24, inner=32, theta=100.0, head_dim=8, **more)
+
 
 # name: model class, config, batch size B, sequence length T, padding, and settings that differ between cases
 SPECS = {
@@ -112,6 +125,17 @@ SPECS = {
                                         max_window_layers=1)),
     "qwen3": dict(cls=Qwen3ForCausalLM, seed=1, B=2, T=24, decay=0.5, final=True,
                   config=decoder_config(Qwen3Config, head_dim=12, attention_bias=True)),
+    "llama-yarn": dict(cls=LlamaForCausalLM, seed=1, B=2, T=24, config=small(LlamaConfig, rope=YARN)),
+    "llama-dynamic": dict(cls=LlamaForCausalLM, seed=1, B=2, T=24, config=small(LlamaConfig, rope=DYNAMIC, positions=10)),
+    "llama-longrope": dict(cls=LlamaForCausalLM, seed=1, B=2, T=24, config=small(LlamaConfig, rope=LONGROPE)),
+    "mistral-longrope": dict(cls=MistralForCausalLM, seed=1, B=2, T=24,
+                             config=small(MistralConfig, rope={**LONGROPE, "attention_factor": 1.2}, sliding_window=9)),
+    "qwen2-linear": dict(cls=Qwen2ForCausalLM, seed=1, B=2, T=24,
+                         config=small(Qwen2Config, rope=dict(rope_type="linear", factor=4.0))),
+    "qwen2-dynamic": dict(cls=Qwen2ForCausalLM, seed=1, B=2, T=24, padded=True,
+                          config=small(Qwen2Config, rope=DYNAMIC, positions=12)),
+    "qwen3-yarn": dict(cls=Qwen3ForCausalLM, seed=1, B=2, T=24, config=small(Qwen3Config, rope=YARN_OPTIONS)),
+    "qwen3-llama3": dict(cls=Qwen3ForCausalLM, seed=1, B=2, T=24, config=small(Qwen3Config, rope=LLAMA3)),
     "gpt2-both-ways": dict(cls=GPT2LMHeadModel, B=3, T=15, padded=True,
                            config=gpt2_config(hidden=24, inner=32, is_causal=False)),
     "qwen2-both-ways": dict(cls=Qwen2ForCausalLM, B=2, T=17,
@@ -351,6 +375,7 @@ def greedy(model, gen, vocab):
     cases = []
     for length in (1, 3, 8, 13):
         prompt = torch.randint(0, vocab, (1, length), generator=gen)
+        model(prompt[:, :1])  # dynamic rotary frequencies remember the longest sequence since a short one
         out = model.generate(prompt, do_sample=False, max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS,
                              eos_token_id=None, pad_token_id=0, attention_mask=torch.ones_like(prompt),
                              output_logits=True, return_dict_in_generate=True)

@@ -18,9 +18,17 @@ static const char *const golden_cases[] = {
     "mistral",
     "qwen2",
     "qwen3",
+    "llama-yarn",
+    "llama-dynamic",
+    "llama-longrope",
+    "mistral-longrope",
+    "qwen2-linear",
+    "qwen2-dynamic",
+    "qwen3-yarn",
+    "qwen3-llama3",
 };
 
-enum { GOLDEN_CASES = 11, GOLDEN_PROMPTS = 8, GOLDEN_TOKENS = 64 };
+enum { GOLDEN_CASES = 19, GOLDEN_PROMPTS = 8, GOLDEN_TOKENS = 64 };
 
 typedef struct Golden {
     int count;

@@ -9,8 +9,22 @@
 
 enum { TOKENS = 30, CONTEXT = 32 };
 
+/* What a test feeds to the three sequences, in turn. */
+enum { FEEDS = 5 };
+typedef int64_t Plan[FEEDS][3];
+
+/* Rotates each token with the frequencies of the length that its sequence has once it is fed. */
+static void rotate_as_fed(const ModelConfig *config, const Plan plan, int sequence, Tensor table) {
+    int64_t past = 0, D = tensor_cols(table);
+    for (int i = 0; i < FEEDS; i++) {
+        int64_t count = plan[i][sequence];
+        assert_ok(rope_rows(config, past + count, past, count, tensor_f32(table) + past * D));
+        past += count;
+    }
+}
+
 /* Computes the logits (T,V) of every position of one sequence without a cache. */
-static void forward(Engine *engine, int32_t *ids, int64_t T, float *logits) {
+static void forward(Engine *engine, int32_t *ids, int64_t T, const Plan plan, int sequence, float *logits) {
     const Model *model = engine->model;
     Shape shape = {.B = 1, .T = T, .tp = 1};
     size_t saved = 0, scratch = output_logits_scratch(&model->block[model->count - 1], HEAD_LM, T);
@@ -23,6 +37,7 @@ static void forward(Engine *engine, int32_t *ids, int64_t T, float *logits) {
     Pass pass = {.exec = &engine->exec, .tp = engine->tp, .shape = shape, .micro = &micro};
     Buffer x, y, rope = {0};
     assert_ok(rope_table_new(&model->config, T, engine->device, engine->stream, &rope, &pass.rope));
+    if (plan && pass.rope.data) rotate_as_fed(&model->config, plan, sequence, pass.rope);
     size_t wide = (size_t)(T * model->config.hidden) * sizeof(float);
     assert_ok(dev_alloc(engine->device, MEM_ACTIVATIONS, saved, &pass.saved));
     assert_ok(dev_alloc(engine->device, MEM_SCRATCH, scratch, &pass.scratch));
@@ -56,7 +71,7 @@ typedef struct Trial {
     int64_t fed[3];
 } Trial;
 
-static void trial_init(Trial *trial, const char *name, const char *kernels) {
+static void trial_init(Trial *trial, const char *name, const char *kernels, const Plan plan) {
     trial->engine = golden_engine(name, kernels);
     trial->V = trial->engine->model->config.vocab;
     RngKey key = rng_key(5, name, 0);
@@ -65,7 +80,7 @@ static void trial_init(Trial *trial, const char *name, const char *kernels) {
             trial->ids[b][t] = (int32_t)rng_below(key, (uint64_t)(b * TOKENS + t), (uint64_t)trial->V);
         trial->plain[b] = malloc((size_t)(TOKENS * trial->V) * sizeof(float));
         assert_non_null(trial->plain[b]);
-        forward(trial->engine, trial->ids[b], TOKENS, trial->plain[b]);
+        forward(trial->engine, trial->ids[b], TOKENS, plan, b, trial->plain[b]);
     }
 }
 
@@ -91,19 +106,16 @@ static void feed_and_compare(Trial *trial, Session *session, const int64_t count
 static void cache_equals_forward(void **state) {
     static const char *const backends[] = {"ref", "cpu"};
     static const int64_t chunks[] = {1, 3, 4, CONTEXT};
+    /* Before the last one, the first sequence has less context left than the second one will have. */
+    static const Plan plan = {{7, 1, 12}, {1, 1, 1}, {1, 0, 5}, {1, 20, 1}, {20, 8, 0}};
     for (int c = 0; c < 2 * GOLDEN_CASES; c++) {
         Trial trial;
-        trial_init(&trial, golden_cases[c / 2], backends[c % 2]);
+        trial_init(&trial, golden_cases[c / 2], backends[c % 2], plan);
         for (int i = 0; i < 4; i++) {
             Session *session = NULL;
             assert_ok(session_new(&session, trial.engine, 3, CONTEXT, chunks[i]));
             memset(trial.fed, 0, sizeof trial.fed);
-            feed_and_compare(&trial, session, (int64_t[]){7, 1, 12});
-            feed_and_compare(&trial, session, (int64_t[]){1, 1, 1});
-            feed_and_compare(&trial, session, (int64_t[]){1, 0, 5});
-            feed_and_compare(&trial, session, (int64_t[]){1, 20, 1});
-            /* After this the first sequence has less context left than the second one did. */
-            feed_and_compare(&trial, session, (int64_t[]){20, 8, 0});
+            for (int f = 0; f < FEEDS; f++) feed_and_compare(&trial, session, plan[f]);
             session_free(session);
         }
         trial_done(&trial);
@@ -112,7 +124,7 @@ static void cache_equals_forward(void **state) {
 
 static void copies_and_resets(void **state) {
     Trial trial;
-    trial_init(&trial, "gpt2", "cpu");
+    trial_init(&trial, "gpt2", "cpu", NULL);
     Session *session = NULL;
     assert_ok(session_new(&session, trial.engine, 3, CONTEXT, 8));
     memset(trial.fed, 0, sizeof trial.fed);
@@ -135,7 +147,7 @@ static void copies_and_resets(void **state) {
 /* The session's argmax is the largest logit, over steps of 3 sequences, then 2, then 3 again. */
 static void argmax_is_largest(void **state) {
     Trial trial;
-    trial_init(&trial, "gpt2", "cpu");
+    trial_init(&trial, "gpt2", "cpu", NULL);
     Session *session = NULL;
     assert_ok(session_new(&session, trial.engine, 3, CONTEXT, 8));
     session_enable_argmax(session);
@@ -245,8 +257,8 @@ static void pair_run(Pair *pair, RngKey key) {
 
 /* Whatever is fed after a step was started ahead, and wherever its sequences went. */
 static void running_ahead_changes_nothing(void **state) {
-    static const char *const names[] = {"gpt2", "llama"};
-    for (int c = 0; c < 2; c++) {
+    static const char *const names[] = {"gpt2", "llama", "llama-dynamic"};
+    for (int c = 0; c < 3; c++) {
         Engine *engine = golden_engine_on_device(names[c]);
         Pair pair = {.V = engine->model->config.vocab};
         for (int i = 0; i < 2; i++) {
@@ -281,7 +293,7 @@ static void logits_in(DType dtype, float *logits, size_t count, size_t *ret_byte
  * significand bits, fp16 has 11. */
 static void sixteen_bits(void **state) {
     Trial trial;
-    trial_init(&trial, "gpt2", "cpu");
+    trial_init(&trial, "gpt2", "cpu", NULL);
     size_t count = (size_t)trial.V, whole, half;
     trial_done(&trial);
     float *exact = malloc(count * sizeof *exact), *rounded = malloc(count * sizeof *rounded);

@@ -19,7 +19,7 @@ enum { GOLDEN_PATH = 512 };
     "gpt2", "gpt2-untied-padded", "gpt2-documents", "gpt2-both-ways", "bert-pretrain",                       \
         "bert-pretrain-padded", "bert-mlm", "bert-nsp", "bert-span", "bert-classify", "bert-regression",     \
         "bert-regression-3", "bert-multilabel", "llama", "llama-3", "llama-bias", "mistral",                 \
-        "mistral-documents", "qwen2", "qwen2-both-ways", "qwen3"
+        "mistral-documents", "qwen2", "qwen2-both-ways", "qwen3", "llama-dynamic", "qwen3-yarn"
 
 typedef struct Golden {
     char dir[GOLDEN_PATH];

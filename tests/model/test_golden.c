@@ -305,8 +305,10 @@ static void test_tiny_gpt2(void **state) {
 }
 
 int main(void) {
-    static const char *const names[] = {GOLDEN_STEPS, "gpt2-layer-scale", "gpt2-unscaled-relu", "bert-bare",
-                                        "tiny-gpt2"};
+    static const char *const names[] = {GOLDEN_STEPS,   "gpt2-layer-scale", "gpt2-unscaled-relu",
+                                        "llama-yarn",   "llama-longrope",   "mistral-longrope",
+                                        "qwen2-linear", "qwen2-dynamic",    "qwen3-llama3",
+                                        "bert-bare",    "tiny-gpt2"};
     const char *const backends[] = {test_on_cuda() ? "cuda" : "ref", test_kernels()};
     enum { NAMES = sizeof names / sizeof *names, EXTRA = 3, COUNT = 2 * NAMES + EXTRA };
     Spec spec[COUNT];
