@@ -17,6 +17,7 @@
 #include "data/signature.h"
 #include "data/token_file.h"
 #include "model/head.h"
+#include "model/rope.h"
 #include "train/run_summary.h"
 
 typedef struct InfoConfig {
@@ -72,12 +73,14 @@ static json_t *describe_config(const ModelConfig *config) {
     json_t *list = json_array();
     for (HeadId id = 0; id < HEAD_COUNT; id++)
         if (config->outputs_mask & 1u << id) json_array_append_new(list, json_string(head_name(id)));
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:b}", "family",
+    json_t *rope = config->position == POSITION_ROPE ? rope_write(config) : json_null();
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:b}", "family",
                      config->family->type, "layers", (json_int_t)config->layers, "hidden",
                      (json_int_t)config->hidden, "heads", (json_int_t)config->heads, "kv_heads",
                      (json_int_t)config_kv_heads(config), "inner", (json_int_t)config->inner, "vocab",
-                     (json_int_t)config->vocab, "positions", (json_int_t)config->positions, "output_heads",
-                     list, "pooler", config->pooler, "tied", config->tied);
+                     (json_int_t)config->vocab, "positions", (json_int_t)config->positions, "context",
+                     (json_int_t)config_context(config), "rope", rope, "output_heads", list, "pooler",
+                     config->pooler, "tied", config->tied);
 }
 
 /* Adds the number of zeros in a tensor to *zeros. */
@@ -287,6 +290,19 @@ static void show_types(FILE *out, const json_t *result) {
     fputc('\n', out);
 }
 
+static void show_rope(FILE *out, const json_t *model) {
+    const json_t *rope = json_object_get(model, "rope");
+    double original = json_number_at(rope, "original_max_position_embeddings");
+    const char *type = json_string_or(rope, "rope_type", "");
+    if (!json_is_object(rope)) return;
+    fprintf(out, "positions    rotary, theta %g", json_number_at(rope, "rope_theta"));
+    if (strcmp(type, "default") != 0)
+        fprintf(out, ", %s scaling, factor %g", type, json_number_at(rope, "factor"));
+    if (!strcmp(type, "dynamic")) original = json_number_at(model, "positions");
+    if (original > 0) fprintf(out, ", original context %.0f", original);
+    fputc('\n', out);
+}
+
 static void show_checkpoint(const json_t *result, FILE *out) {
     char text[FORMAT_SIZE];
     const json_t *model = json_object_get(result, "model"), *heads = json_object_get(model, "output_heads");
@@ -295,7 +311,8 @@ static void show_checkpoint(const json_t *result, FILE *out) {
             json_string_or(model, "family", ""), json_number_at(model, "layers"),
             PLURAL(json_number_at(model, "layers")), json_number_at(model, "hidden"),
             json_number_at(model, "heads"), PLURAL(json_number_at(model, "heads")),
-            json_number_at(model, "vocab"), json_number_at(model, "positions"));
+            json_number_at(model, "vocab"), json_number_at(model, "context"));
+    show_rope(out, model);
     show_list(out, heads, "outputs");
     fprintf(out, "parameters   %s\n", format_count(text, json_number_at(result, "params_total")));
     const json_t *quantized = json_object_get(result, "quantized");
