@@ -46,6 +46,8 @@ static const Option table[] = {
      .help = "What a classifier predicts, as in 'weft train', if its config.json has no problem_type."},
     {OPT_INT("seq", EvalConfig, settings.model.seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Sequence length in tokens."},
+    {OPT_TEXT("rope-scaling", EvalConfig, settings.model.rope_scaling, "KIND:FACTOR"), .shown = "the model's own",
+     .help = "Extend the context, as in 'weft train'."},
     {OPT_INT("batch", EvalConfig, settings.run.micro_batch), .fallback = "4", RANGE(1, 1 << 20),
      .help = "Sequences per forward pass."},
     {OPT_INT("stride", EvalConfig, stride), .fallback = "0", AT_LEAST(1), .shown = "the sequence length",

@@ -21,6 +21,7 @@ static const ForeignRow options[] = {
      "max-seq-len n-positions n-ctx model-max-length; llama.cpp: ctx-size; axolotl: sequence-len; PyTorch: "
      "context-length context-size; vLLM: max-model-len",
      "--seq %", "the sequence length"},
+    {"llama.cpp: rope-scale", "--rope-scaling yarn:FACTOR", "an extended context"},
     {"transformers: vocab-size", "--vocab %", "the vocabulary size"},
     {"Megatron-LM: attention-dropout hidden-dropout", "--dropout %", "the dropout rate"},
     {"transformers: model-name-or-path; llama.cpp: m", "--model %", "the model"},
@@ -43,7 +44,7 @@ static const ForeignRow options[] = {
     {"Megatron-LM: untie-embeddings-and-output-weights", "--untie", "an output matrix of its own"},
     {"nanoGPT: bias; Megatron-LM: add-bias-linear disable-bias-linear add-qkv-bias swiglu squared-relu "
      "openai-gelu normalization norm-epsilon qk-layernorm position-embedding-type rotary-* "
-     "use-rope-scaling group-query-attention num-query-groups kv-channels; llama.cpp: rope-* yarn-*; transformers: num-key-value-heads "
+     "use-rope-scaling group-query-attention num-query-groups kv-channels; llama.cpp: rope-freq-* yarn-*; transformers: num-key-value-heads "
      "num-kv-heads; torchtitan: n-kv-heads",
      NULL, "the model's family determines it; --model takes a preset of another family, or a checkpoint "
      "with its own config.json"},

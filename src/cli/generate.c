@@ -13,6 +13,7 @@
 #include "cli/generate.h"
 #include "cli/train_options.h"
 #include "infer/prompt.h"
+#include "model/rope.h"
 
 static const char *const early_choices[] = {"false", "true", "never", NULL};
 static const char *const kv_choices[] = {"fp32", "bf16", "int8", NULL};
@@ -99,6 +100,8 @@ static const Option beam_options[] = {
 };
 
 static const Option run_options[] = {
+    {OPT_TEXT("rope-scaling", GenerateConfig, rope_scaling, "KIND:FACTOR"), .shown = "the model's own",
+     .help = "Extend the context, as in 'weft train'."},
     {OPT_FLAG("stream", GenerateConfig, stream), .fallback = "on",
      .help = "Do not stream: print a single continuation only when it is complete."},
     {OPT_FLAG("skip-special-tokens", GenerateConfig, skip_special), .fallback = "on",
@@ -184,7 +187,7 @@ static void warn_long_prompts(const GenerateSpec *spec, const ModelConfig *model
                 stderr,
                 "weft: warning: prompt %lld has %lld tokens, more than the context of %lld; the model sees "
                 "only the last %lld\n",
-                (long long)(i / samples + 1), (long long)count, (long long)model->positions,
+                (long long)(i / samples + 1), (long long)count, (long long)config_context(model),
                 (long long)(count - start));
     }
 }
@@ -319,6 +322,7 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     CLEANUP(mem_freep) TokenBias *biases = NULL;
     ModelConfig model;
     TRY(engine_find(config->model, &dir, &model));
+    if (config->rope_scaling) TRY(rope_extend(config->rope_scaling, &model));
     TRY(apply_generation_config(call, config, dir.path));
     TRY(find_tokenizer(config, dir.path, &model, &tokenizer));
     TRY(collect_prompts(&list, config, tokenizer));
@@ -337,6 +341,7 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
                                     .kernels = config->kernels,
                                     .threads = (int)config->threads,
                                     .dtype = precision.dtype,
+                                    .rope_scaling = config->rope_scaling,
                                     .cache = config->kv}));
     progress_end(progress);
     TRY(device_check_precision(engine->device, precision.name));

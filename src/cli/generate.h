@@ -20,7 +20,7 @@ typedef struct GenerateConfig {
     double temperature, top_p, min_p, typical_p, repetition_penalty, length_penalty;
     uint64_t seed;
     bool interactive, greedy, stream, logprobs, ignore_end, add_special, skip_special, generation_config;
-    const char *device, *kernels, *precision, *kv, *early_stopping;
+    const char *device, *kernels, *precision, *kv, *early_stopping, *rope_scaling;
     int64_t max_length; /* of generation_config.json: prompt and new tokens; 0: not set */
 } GenerateConfig;
 

@@ -73,6 +73,9 @@ static const Option model_table[] = {
      .help = "Size of the feed-forward layer."},
     {OPT_INT("seq", Settings, model.seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Sequence length in tokens."},
+    {OPT_TEXT("rope-scaling", Settings, model.rope_scaling, "KIND:FACTOR"), .shown = "the model's own",
+     .help = "Extend the context of a model with rotary positions: linear, dynamic, llama3 or yarn scaling, and "
+             "the factor, such as yarn:4."},
     {OPT_INT("vocab", Settings, model.vocab), .fallback = "0", AT_LEAST(1), .shown = "from the data",
      .help = "Vocabulary size."},
     {OPT_FLAG("untie", Settings, model.untie),

@@ -7,6 +7,7 @@
 #include "checkpoint/checksums.h"
 #include "data/released.h"
 #include "model/family.h"
+#include "model/rope.h"
 
 static Status check_generates(const char *dir, const ModelConfig *config) {
     char titles[FAMILY_TITLES];
@@ -87,6 +88,7 @@ Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *opt
     ModelConfig config;
     TRY(kernels_check_device(options->device ? options->device : "cpu", options->kernels));
     TRY(engine_find(dir, &from, &config));
+    if (options->rope_scaling) TRY(rope_extend(options->rope_scaling, &config));
     TRY(engine_begin(&engine, options));
     TRY(hf_quantized_check(from.path, &config, engine->device, options->dtype));
     hf_sparse_choose(&config, engine->device, options->dtype);

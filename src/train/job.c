@@ -13,6 +13,7 @@
 #include "data/squad_features.h"
 #include "data/task.h"
 #include "model/head.h"
+#include "model/rope.h"
 
 static Status parse_format(const char *name, DataFormat *ret_format) {
     for (int i = 0; i < FORMAT_COUNT; i++) {
@@ -50,6 +51,23 @@ static void change_vocab(const Job *job, ModelConfig *config) {
     if (config->eos_token >= config->vocab) config->bos_token = config->eos_token = -1;
 }
 
+/* A usage error if sequences are longer than the context of `what`, which may be extended. */
+static Status check_seq(const ModelSettings *model, const char *what, const ModelConfig *config) {
+    int64_t context = config_context(config);
+    char extension[ROPE_TEXT];
+    if (model->seq <= context) return OK;
+    rope_extension(config, model->seq, extension);
+    if (!*extension)
+        return USAGE("{seq} %lld exceeds the context length of %s (%lld)", (long long)model->seq, what,
+                     (long long)context);
+    if (model->rope_scaling)
+        return USAGE("{seq} %lld exceeds the context length that {rope-scaling} %s gives %s (%lld); use "
+                     "{rope-scaling} %s",
+                     (long long)model->seq, model->rope_scaling, what, (long long)context, extension);
+    return USAGE("{seq} %lld exceeds the context length of %s (%lld); add {rope-scaling} %s to extend it",
+                 (long long)model->seq, what, (long long)context, extension);
+}
+
 Status job_change_preset(const ModelSettings *model, ModelConfig *config) {
     int64_t width = config->hidden;
     if (model->layers) config->layers = model->layers;
@@ -65,8 +83,12 @@ Status job_change_preset(const ModelSettings *model, ModelConfig *config) {
         config->heads = model->heads;
     }
     if (model->inner) config->inner = model->inner;
-    if (model->seq) config->positions = model->seq;
     if (model->untie) config->tied = false;
+    if (model->rope_scaling) {
+        TRY(rope_extend(model->rope_scaling, config));
+        return check_seq(model, "the preset", config);
+    }
+    if (model->seq) config->positions = model->seq;
     return OK;
 }
 
@@ -86,10 +108,9 @@ static Status refuse_changes(const ModelSettings *model, const char *dir, const 
     if (model->untie && config->tied)
         return USAGE("{untie}: the checkpoint %s has no output matrix of its own; {untie} is for presets",
                      dir);
-    if (model->seq > config->positions)
-        return USAGE("{seq} %lld exceeds the context length of the checkpoint %s (%lld)",
-                     (long long)model->seq, dir, (long long)config->positions);
-    return OK;
+    char what[512];
+    snprintf(what, sizeof what, "the checkpoint %s", dir);
+    return check_seq(model, what, config);
 }
 
 /* The task of a model: the first of its family unless it has the head of another one, to which it was
@@ -262,6 +283,7 @@ static Status resolve_model(Job *job, ModelConfig *ret_config) {
     ModelConfig config;
     if (job->model_dir) {
         TRY(hf_config_read(job->model_dir, &config));
+        if (model->rope_scaling) TRY(rope_extend(model->rope_scaling, &config));
         TRY(refuse_changes(model, job->model_dir, &config));
         if (config_quantized(&config) && job->settings.run.train)
             return FAILED(

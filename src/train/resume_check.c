@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/setting.h"
 #include "model/family.h"
+#include "model/rope.h"
 
 static Status other_model(const Settings *settings, const char *size, int64_t now, int64_t was) {
     return USAGE("{model} %s: the run in %s has another model, with {%s} %lld instead of %lld; drop {model}, "
@@ -17,6 +18,17 @@ static Status other_model(const Settings *settings, const char *size, int64_t no
 static Status other_value(const char *run, const char *setting, const char *now, const char *was) {
     return USAGE("{%s} %s: the run in %s has %s; drop {%s}, or choose another {out}", setting, now, run, was,
                  setting);
+}
+
+/* A run with an extended context continues with the same scaling. */
+static Status check_rope(const char *run, const ModelConfig *now, const ModelConfig *was) {
+    const char *name = rope_scaling_name(was->rope.scaling);
+    if (now->rope.scaling == was->rope.scaling && now->rope.factor == was->rope.factor) return OK;
+    if (was->rope.scaling == ROPE_PLAIN)
+        return USAGE("the run in %s has no rotary scaling; drop {rope-scaling}, or choose another {out}",
+                     run);
+    return USAGE("the run in %s has {rope-scaling} %s:%g; pass the same, or choose another {out}", run, name,
+                 (double)was->rope.factor);
 }
 
 Status resume_check_model(const Settings *settings, const ModelConfig *now, const ModelConfig *was) {
@@ -30,6 +42,7 @@ Status resume_check_model(const Settings *settings, const ModelConfig *now, cons
         return USAGE("{untie}: the run in %s has no output matrix of its own; drop {untie}, or choose "
                      "another {out}",
                      run);
+    TRY(check_rope(run, now, was));
     const struct {
         const char *setting;
         int64_t asked, now, was;

@@ -517,6 +517,64 @@ static void frozen(void **state) {
     assert_ok(dir_remove(to));
 }
 
+/* A checkpoint of 40 positions is extended, trained on longer sequences, saved with the scaling, and resumed.
+ */
+static void extended_context(void **state) {
+    static const char model[] = WEFT_TEST_DIR "/golden/cases/llama";
+    char data[64], out[80], longer[128], info[256];
+    snprintf(out, sizeof out, "%s-rope", run_dir);
+    snprintf(data, sizeof data, "/tmp/weft-rope-%d.u16", (int)getpid());
+    FILE *file = fopen(data, "w");
+    for (int i = 0; i < 1000; i++) assert_int_equal(fwrite((char[2]){(char)(i * i % 95)}, 1, 2, file), 2);
+    assert_int_equal(fclose(file), 0);
+#define EXTENDED                                                                                             \
+    "train", "--model", model, "--data", data, "--batch", "2", "--threads", "1", "--val-fraction", "0",      \
+        "--seq", "120", "--quiet"
+    assert_refused(2, "--seq 120 exceeds the context length of the checkpoint", EXTENDED, "--steps", "1");
+    assert_refused(2, "(40); add --rope-scaling yarn:3 to extend it", EXTENDED, "--steps", "1");
+    assert_refused(2, "that --rope-scaling linear:2 gives the checkpoint", EXTENDED, "--steps", "1",
+                   "--rope-scaling", "linear:2");
+    assert_refused(2, "(80); use --rope-scaling linear:3", EXTENDED, "--steps", "1", "--rope-scaling",
+                   "linear:2");
+    static const char *const wrong[] = {"yarn",    "yarn:",      "yarn:x", "yarn:0.5",
+                                        "yarn:4x", "longrope:4", ":4",     "yarn:nan"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_refused(2, "expected linear, dynamic, llama3 or yarn, a colon and a factor", EXTENDED,
+                       "--rope-scaling", wrong[i]);
+    assert_refused(2, "more than 16777216, the maximum", EXTENDED, "--rope-scaling", "yarn:1000000");
+    assert_refused(2, "GPT-2 has no rotary positions", SMALL, "--rope-scaling", "yarn:4");
+    assert_refused(2, "the model has longrope scaling", "train", "--model",
+                   WEFT_TEST_DIR "/golden/cases/llama-longrope", "--data", data, "--rope-scaling", "yarn:4");
+    assert_runs(program_run(EXTENDED, "--steps", "2", "--rope-scaling", "yarn:4", "--out", out));
+    snprintf(longer, sizeof longer, "%s/latest", out);
+    Ran ran = program_run("info", longer);
+    assert_int_equal(ran.code, 0);
+    assert_non_null(strstr(ran.out, "context 160\n"));
+    assert_non_null(strstr(ran.out, "rotary, theta 10000, yarn scaling, factor 4, original context 40\n"));
+    ran_done(&ran);
+    assert_refused(2, "has --rope-scaling yarn:4; pass the same", EXTENDED, "--steps", "3", "--rope-scaling",
+                   "yarn:3", "--out", out, "--resume");
+    assert_runs(program_run(EXTENDED, "--steps", "3", "--rope-scaling", "yarn:4", "--out", out, "--resume"));
+    snprintf(info, sizeof info, "%s/latest/config.json", out);
+    json_t *config = NULL;
+    assert_ok(json_read_file(info, &config));
+    json_t *rope = json_object_get(config, "rope_parameters");
+    assert_int_equal(json_int_at(config, "max_position_embeddings"), 160);
+    assert_string_equal(json_string_or(rope, "rope_type", ""), "yarn");
+    assert_int_equal(json_int_at(rope, "original_max_position_embeddings"), 40);
+    json_decref(config);
+    assert_runs(
+        program_run("eval", "--model", model, "--data", data, "--seq", "120", "--rope-scaling", "dynamic:3"));
+    assert_runs(program_run("generate", model, "--prompt-ids", "1,2", "--max-tokens", "60", "--greedy",
+                            "--rope-scaling", "dynamic:3"));
+    assert_ok(dir_remove(out));
+    assert_runs(program_run(EXTENDED, "--seq", "40", "--steps", "1", "--out", out));
+    assert_refused(2, "has no rotary scaling; drop --rope-scaling", EXTENDED, "--seq", "40", "--steps", "2",
+                   "--rope-scaling", "yarn:4", "--out", out, "--resume");
+    assert_ok(dir_remove(out));
+    unlink(data);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frozen),
@@ -537,6 +595,7 @@ int main(void) {
         cmocka_unit_test(bench_table),
         cmocka_unit_test(other_optimizer),
         cmocka_unit_test(traced),
+        cmocka_unit_test(extended_context),
     };
     return cmocka_run_group_tests(tests, make_corpus, remove_files);
 }
