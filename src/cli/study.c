@@ -215,7 +215,7 @@ static Status new_record(Study *study) {
     args.retry = false; /* does not change what a part is */
     for (char **word = study->call->line + 1; *word; word++) {
         const char *text = *word;
-        TRY(texts_keep(&words, &text));
+        if (strcmp(text, "--retry")) TRY(texts_keep(&words, &text)); /* nothing is left to retry */
     }
     TRY(line_text(&words, &command));
     study->record = json_pack("{s:s, s:s, s:s?, s:s?, s:s?, s:s, s:[]}", "name", file->name, "title",

@@ -95,7 +95,7 @@ static Status put_all_findings(Page *page, const PartsPage *of) {
     CLEANUP(mem_freep) char *text = NULL;
     TRY(find_all(of, all));
     if (!json_array_size(all)) return OK;
-    TRY(verdicts_text(all, &text));
+    TRY(verdicts_text(all, "", &text));
     page_section(page, "Findings", text);
     page_findings(page, all);
     return OK;

@@ -192,7 +192,7 @@ static Status put_verdicts(Page *page, const Results *results) {
     CLEANUP(mem_freep) char *text = NULL;
     CLEANUP(json_decrefp) json_t *findings = NULL;
     TRY(findings_json(results, &findings));
-    TRY(verdicts_text(findings, &text));
+    TRY(verdicts_text(findings, "the study's ", &text));
     if (!*text) return OK;
     page_put(page, "<h3>Findings</h3>\n<p>%s</p>\n", text);
     page_findings(page, findings);

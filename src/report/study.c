@@ -429,7 +429,7 @@ Status findings_json(const Results *results, json_t **ret_json) {
     return OK;
 }
 
-Status verdicts_text(const json_t *findings, char **ret_text) {
+Status verdicts_text(const json_t *findings, const char *of, char **ret_text) {
     size_t i, all = json_array_size(findings), count[3] = {0};
     const json_t *finding;
     char text[160];
@@ -437,7 +437,7 @@ Status verdicts_text(const json_t *findings, char **ret_text) {
         !strcmp(json_string_or(finding, "verdict", ""), verdict_name(v));
     if (!all) return str_dup("", ret_text);
     size_t holds = count[VERDICT_HOLDS], fails = count[VERDICT_FAILS], unknown = count[VERDICT_UNKNOWN];
-    snprintf(text, sizeof text, "Of the study's %zu conclusion%s, ", all, PLURAL(all));
+    snprintf(text, sizeof text, "Of %s%zu conclusion%s, ", of, all, PLURAL(all));
     if (holds)
         text_append(text, sizeof text, "%zu hold%s", holds, holds == 1 ? "s" : "");
     else
@@ -454,5 +454,5 @@ Status verdicts_text(const json_t *findings, char **ret_text) {
 Status findings_text(const Results *results, char **ret_text) {
     CLEANUP(json_decrefp) json_t *findings = NULL;
     TRY(findings_json(results, &findings));
-    return verdicts_text(findings, ret_text);
+    return verdicts_text(findings, "the study's ", ret_text);
 }

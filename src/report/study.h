@@ -48,8 +48,8 @@ MUST_USE Status claim_judge(const Results *results, const json_t *claim, Verdict
 const json_t *study_claims(const Results *results);
 /* "Of the study's 3 conclusions, 1 holds here and 2 do not." Empty without claims. The caller frees it. */
 MUST_USE Status findings_text(const Results *results, char **ret_text);
-/* The same of findings as findings_json makes them. */
-MUST_USE Status verdicts_text(const json_t *findings, char **ret_text);
+/* The same of findings as findings_json makes them: "Of 3 conclusions", after "Of " `of`. */
+MUST_USE Status verdicts_text(const json_t *findings, const char *of, char **ret_text);
 /* [{"text", "verdict", "detail"}, ...] */
 MUST_USE Status findings_json(const Results *results, json_t **ret_json);
 

@@ -73,7 +73,7 @@ static void all_parts(void **state) {
     static const char *const parts[] = {
         "<h1>A study of moments</h1>",
         "4 of 5 parts of the study finished. “Too fast” failed: step 2",
-        "Of the study's 2 conclusions, 1 holds and 1 does not.",
+        "Of 2 conclusions, 1 holds and 1 does not.",
         "<span class=\"badge holds\">holds</span>Both learn alike<small>Layouts: loss measured",
         "<span class=\"badge failed\">does not hold</span>int8 writes nonsense<small>In int8: loss",
         "<h2>Layouts: Results</h2>",
