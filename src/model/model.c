@@ -235,6 +235,17 @@ int64_t model_params(const Model *model) {
     return count_params(model, true);
 }
 
+Status model_params_stored(const Model *model, int tp, int64_t *ret_count) {
+    int64_t total = 0;
+    for (int i = 0; i < model->units; i++) {
+        CLEANUP(unit_done) Unit unit = {0};
+        TRY(unit_init(&unit, &model->unit[i], (UnitSpec){.tp_size = tp, .shards = 1}));
+        for (size_t k = 0; k < unit.count; k++) total += tp * unit.slot[k].count;
+    }
+    *ret_count = total;
+    return OK;
+}
+
 int64_t model_trained(const Model *model) {
     return count_params(model, false);
 }

@@ -224,6 +224,9 @@ MUST_USE Status model_set_int4(Model *model, const Exec *exec, const char *name,
 MUST_USE Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor mask,
                                  const int64_t *first, Tensor values);
 int64_t model_params(const Model *model); /* number of parameters, tied ones counted once */
+/* Those that the `tp` tensor-parallel ranks of one replica hold together: replicated ones count once per
+ * rank, and vocabularies include their padding. */
+MUST_USE Status model_params_stored(const Model *model, int tp, int64_t *ret_count);
 /* Freezes the parameters that a pattern matches (param_matches). A pattern that begins with '!' trains them.
  * The last pattern that matches a parameter decides. Call before the model has a store. */
 MUST_USE Status model_freeze(Model *model, const char *const *patterns, int count);

@@ -345,3 +345,15 @@ Status shard_ready(Shards *shards, int at, void **ret_params) {
 void shard_release(Shards *shards, int at) {
     arena_release(&shards->params, &shards->unit[at].full);
 }
+
+int64_t shards_params(const Shards *shards) {
+    int64_t total = 0;
+    for (int i = 0; i < shards->count; i++) {
+        const ShardUnit *unit = &shards->unit[i];
+        if (!unit->held) continue;
+        if (shards->spec.params) total += unit->count;
+        for (size_t k = 0; !shards->spec.params && k < unit->layout.count; k++)
+            total += unit->layout.slot[k].count;
+    }
+    return total;
+}

@@ -203,6 +203,8 @@ UnitSpec shards_layout(const ShardSpec *spec, const ShardGroups *groups);
 MUST_USE Status shard_fetch(Shards *shards, int unit, bool must);
 MUST_USE Status shard_ready(Shards *shards, int unit, void **ret_params);
 void shard_release(Shards *shards, int unit);
+/* The number of parameters that this rank stores, between steps. */
+int64_t shards_params(const Shards *shards);
 
 /* ---- gradients ---- */
 

@@ -48,8 +48,8 @@ static void count_params(const Runner *runner, DryRunRank *result) {
         int64_t count = 0;
         for (size_t k = 0; k < unit->layout.count; k++) count += unit->layout.slot[k].count;
         result->params += count;
-        result->kept += runner->shards->spec.params ? unit->count : count;
     }
+    result->kept = shards_params(runner->shards);
     for (int c = 0; c < runner->chunks; c++) result->blocks += runner->chunk[c].count;
 }
 
@@ -150,17 +150,5 @@ Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
     TRY(measure_snapshot(context.runner, &result.memory.snapshot));
     if (run->timed) TRY(step_events_init(&result.events, &op_log, context.runner, run->spec.micros));
     *ret_rank = result;
-    return OK;
-}
-
-Status params_stored(const Model *model, int tp, int64_t *ret_count) {
-    int64_t total = 0;
-    for (int i = 0; i < model->units; i++) {
-        Unit unit = {0};
-        TRY(unit_init(&unit, &model->unit[i], (UnitSpec){.tp_size = tp, .shards = 1}));
-        for (size_t k = 0; k < unit.count; k++) total += tp * unit.slot[k].count;
-        unit_done(&unit);
-    }
-    *ret_count = total;
     return OK;
 }

@@ -43,8 +43,5 @@ void dryrun_rank_done(DryRunRank *rank);
 MUST_USE Status dryrun_rank_copy(DryRunRank *ret_rank, const DryRunRank *rank);
 /* Executes two steps, and an evaluation if requested, as this rank. */
 MUST_USE Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank);
-/* Parameters stored by all tensor-parallel ranks of one replica together: replicated ones count once per
- * rank, and vocabularies include their padding. */
-MUST_USE Status params_stored(const Model *model, int tp, int64_t *ret_count);
 
 #endif

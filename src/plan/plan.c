@@ -242,7 +242,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     plan.seq = job->seq;
     plan.params_total = model_params(job->model);
     plan.params_trained = model_trained(job->model);
-    TRY(params_stored(job->model, spec->mesh.tp, &plan.params_stored));
+    TRY(model_params_stored(job->model, spec->mesh.tp, &plan.params_stored));
     int evals = spec->mesh.pp == 1 ? 1 : EVAL_MICROS * spec->mesh.pp;
     DryRunSpec run = {.model = job->model,
                       .spec = job->settings.run,

@@ -134,8 +134,8 @@ static double between_of(const RunSummary *summary) {
     return isfinite(known) ? known : rank_bytes(summary, "comm_bytes", "between_nodes", true);
 }
 
-/* The parameters that the ranks of one replica hold together, or one of them. Runs record neither, but
- * without tensor and pipeline parallelism both are the size of the model. */
+/* The parameters that the ranks of one replica hold together, or one of them. Older runs recorded neither,
+ * but without tensor and pipeline parallelism both are the size of the model. */
 static double params_of(const RunSummary *summary, double known) {
     double model = 1;
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)

@@ -409,6 +409,17 @@ static json_t *layout_json(const Trainer *t) {
     return layout;
 }
 
+/* Stages differ in size, and only this rank's is known. */
+static Status add_sizes(const Job *job, RunSummary *summary) {
+    const Runner *runner = job->runner;
+    MeshSpec mesh = mesh_spec(runner->mesh);
+    int64_t stored;
+    TRY(model_params_stored(job->model, mesh.tp, &stored));
+    summary->params_stored = (double)stored;
+    if (mesh.pp == 1) summary->params_per_rank = (double)shards_params(runner->shards);
+    return OK;
+}
+
 static Status write_summary(Trainer *t, json_t **ret_summary) {
     CLEANUP(run_summary_done) RunSummary summary = run_summary_take(NULL);
     CLEANUP(json_decrefp) json_t *json = NULL;
@@ -419,6 +430,7 @@ static Status write_summary(Trainer *t, json_t **ret_summary) {
     summary.loss_first = t->loss_first;
     summary.loss_last = t->loss_last;
     summary.params_total = (double)model_params(t->job->model);
+    TRY(add_sizes(t->job, &summary));
     summary.layout = layout_json(t);
     summary.machine = machine_json(t->job);
     summary.interrupted = t->stopped;

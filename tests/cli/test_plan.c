@@ -112,7 +112,10 @@ static void saving_agrees(const char *option, const char *value, const char *opt
                             "--micro-batch", "2", "--ranks", "2", option, value, "--threads", "1", "--steps",
                             "2", "--optimizer", optimizer, "--out", run, "--quiet", "--json"));
     json_int_t planned_bytes = json_integer_value(json_object_get(plan, "memory_saving"));
-    const json_t *ranks = json_object_get(summary, "ranks");
+    const json_t *ranks = json_object_get(summary, "ranks"), *one = json_object_get(plan, "params_per_rank");
+    assert_true(
+        json_equal(json_object_get(plan, "params_stored"), json_object_get(summary, "params_stored")));
+    if (strcmp(option, "--pp")) assert_true(json_equal(one, json_object_get(summary, "params_per_rank")));
     assert_int_equal(json_array_size(ranks), 2);
     json_int_t fullest = 0;
     for (size_t r = 0; r < 2; r++) {
@@ -132,6 +135,7 @@ static void agrees_with_saving(void **state) {
     saving_agrees("--tp", "2", "adamw");
     saving_agrees("--cp", "2", "adamw");
     saving_agrees("--zero", "2", "muon");
+    saving_agrees("--zero", "3", "adamw");
     saving_agrees("--sync-every", "2", "adamw");
     saving_agrees("--grad-dtype", "int8", "adamw");
 }
