@@ -112,10 +112,13 @@ static Status add_comparison(Results *results, const char *dir) {
 
 /* A directory without a run is an error if it is the only one, otherwise a failed row. */
 static Status add_dir(Results *results, const char *dir, bool alone) {
-    CLEANUP(mem_freep) char *comparison = NULL, *pruning = NULL;
+    CLEANUP(mem_freep) char *comparison = NULL, *pruning = NULL, *study = NULL;
     bool any;
     if (!path_exists(dir)) return USAGE("%s: no such directory", dir);
     if (!path_is_dir(dir)) return USAGE("%s: not a run directory", dir);
+    TRY(path_join(&study, dir, "study.json"));
+    if (path_exists(study))
+        return USAGE("%s: is a study, whose page is %s/report.html; name a part's directory", dir, dir);
     TRY(path_join(&comparison, dir, "results.json"));
     if (path_exists(comparison)) return add_comparison(results, dir);
     TRY(rundir_has_run(dir, &any));

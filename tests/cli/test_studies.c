@@ -84,6 +84,7 @@ static void all_parts(void **state) {
         "<span>fp32</span>static"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) assert_contains(page, parts[i]);
     free(page);
+    assert_refused(2, "is a study, whose page is ", "report", fixture->out);
     /* What has ended stays so; with --retry, the failed part runs again. */
     ran = program_run("study", study, "--out", fixture->out);
     assert_int_equal(ran.code, 1);
