@@ -94,8 +94,9 @@ endfunction()
 
 # Contract multiply-add to FMA with every compiler, wherever the instruction set has it.
 set_source_files_properties(${variant_sources} PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
-# Quantization must produce the same integers on every platform (src/kernels/int4_round.h), so no contraction here.
-foreach(file kernels/cpu/round kernels/ref/round compress/int4)
+# Quantization must produce the same integers on every platform (src/kernels/int4_round.h), and rotary frequencies
+# are those of PyTorch, so no contraction here.
+foreach(file kernels/cpu/round kernels/ref/round compress/int4 model/rope)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file}.c PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
 endforeach()
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
