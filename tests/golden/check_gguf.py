@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Compare the tokenizers and greedy text of GGUF files with weft's, Hugging Face's and llama.cpp's.
 
-    python tests/golden/check_gguf.py --weft build/release/weft --text FILE [--count 200] [--seed 1] [NAME ...]
+    python tests/golden/check_gguf.py --weft build/release/weft --text FILE [--count 200] [--seed 1] [--rope TYPE] [NAME ...]
 
 The script trains small tokenizers with the structure of published ones (NAMES below) on the text, makes a random model for
 each and exports it with `weft convert`. llama.cpp must tokenize COUNT texts, most of them unusual, as Hugging Face's
-tokenizers and weft do, and its greedy continuations of prompts must be those of weft and transformers.
+tokenizers and weft do, and its greedy continuations of prompts must be those of weft and transformers. With --rope, the
+models have scaled rotary positions, and prompts are longer than the original context.
 
 Requirements: torch, transformers, tokenizers, sentencepiece, llama-cpp-python
 """
@@ -123,7 +124,16 @@ CLASSES = {"llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
            "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM)}
 
 
-def make_model(name, text, vocab, folder):
+ROPES = {
+    "linear": dict(factor=64.0),
+    "llama3": dict(factor=64.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=4),
+    "yarn": dict(factor=64.0, mscale=1.0, mscale_all_dim=0.5, original_max_position_embeddings=4),
+    "longrope": dict(short_factor=[1.0] * 8, long_factor=[1 + 0.3 * i * i for i in range(8)],
+                     original_max_position_embeddings=4),
+}
+
+
+def make_model(name, text, vocab, folder, rope):
     make, family, first, end = NAMES[name]
     tokenizer = make(text, vocab)
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -131,6 +141,8 @@ def make_model(name, text, vocab, folder):
     config, model = CLASSES[family]
     more = dict(sliding_window=None) if family == "mistral" else {}
     more.update(dict(head_dim=16) if family == "qwen3" else {})
+    if rope:
+        more["rope_parameters"] = {"rope_type": rope, "rope_theta": 10000.0, **ROPES[rope]}
     config = config(vocab_size=tokenizer.get_vocab_size() + 40, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
                     num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
                     bos_token_id=tokenizer.token_to_id(first), eos_token_id=tokenizer.token_to_id(end), **more)
@@ -245,7 +257,7 @@ class Check:
     def one(self, name):
         folder, file = self.work / name, self.work / f"{name}.gguf"
         folder.mkdir()
-        tokenizer, model = make_model(name, self.options.text, self.options.vocab, folder)
+        tokenizer, model = make_model(name, self.options.text, self.options.vocab, folder, self.options.rope)
         self.weft("convert", "--model", folder, "--out", file, "--dtype", "fp32")
         f32 = llama_cpp.GGML_TYPE_F32
         llama = llama_cpp.Llama(str(file), n_ctx=256, n_threads=1, verbose=False, type_k=f32, type_v=f32)
@@ -264,6 +276,7 @@ def main():
     parser.add_argument("--vocab", type=int, default=3000, help="size of the vocabularies (default 3000)")
     parser.add_argument("--every", type=int, default=1, help="weft tokenizes every so many texts")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rope", choices=ROPES, help="scaled rotary positions of this type; Qwen: linear or yarn")
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args()
     torch.set_num_threads(1)
