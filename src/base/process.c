@@ -1,6 +1,7 @@
 #include "base/process.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdint.h>
@@ -58,4 +59,18 @@ void process_remove_at_end(const char *dir) {
     posix_spawn_file_actions_destroy(&actions);
     close(ends[0]);
     if (!fine) close(ends[1]);
+}
+
+/* The kernel appends a mark to the name of a file that has been removed or replaced. */
+Status process_program(char ret_path[PROGRAM_SIZE]) {
+    static const char mark[] = " (deleted)";
+    const size_t marked = sizeof mark - 1;
+    char path[PROGRAM_SIZE];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length < 0) return FAILED("/proc/self/exe: cannot read: %s", strerror(errno));
+    path[length] = 0;
+    if ((size_t)length > marked && !strcmp(path + length - marked, mark) && access(path, F_OK) != 0)
+        path[(size_t)length - marked] = 0;
+    strcpy(ret_path, path);
+    return OK;
 }

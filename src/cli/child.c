@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/process.h"
 #include "base/terminal.h"
 #include "cli/stop.h"
 
@@ -116,23 +117,22 @@ static Status await(pid_t child, int *ret_state) {
 static Status explain(int state, ChildEnd *end) {
     end->code = WIFEXITED(state) ? WEXITSTATUS(state) : STATUS_FAILED;
     if (end->code == 0 || end->error) return OK;
-    if (!WIFSIGNALED(state)) return end->code == 127 ? str_dup("cannot run weft", &end->error) : OK;
+    if (!WIFSIGNALED(state))
+        return end->code == 127 ? str_dup("cannot run weft; was it removed?", &end->error) : OK;
     int number = WTERMSIG(state);
     return str_format(&end->error, "killed by signal %d (%s)%s", number, strsignal(number),
                       number == SIGKILL ? "; the system may have run out of memory" : "");
 }
 
 Status child_run(const Child *child, ChildEnd *ret_end) {
-    char program[4096], name[] = "weft";
+    char program[PROGRAM_SIZE], name[] = "weft";
     char *argv[MAX_WORDS] = {name};
     size_t words = 1;
     for (; child->argv[words - 1]; words++) {
         if (words + 1 == MAX_WORDS) return USAGE("more than %d arguments for one command", MAX_WORDS - 2);
         argv[words] = child->argv[words - 1];
     }
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length < 0) return FAILED("/proc/self/exe: cannot read: %s", strerror(errno));
-    program[length] = 0;
+    TRY(process_program(program));
     int error[2], state = 0;
     TRY(relay_announce(child->show));
     if (pipe2(error, O_CLOEXEC) != 0) return FAILED("cannot create a pipe: %s", strerror(errno));

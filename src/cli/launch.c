@@ -30,6 +30,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/process.h"
 #include "base/terminal.h"
 #include "cli/child.h"
 #include "cli/hosts.h"
@@ -274,7 +275,7 @@ static Status add_words(char *line, char **argv, size_t *at) {
 }
 
 static Status start(Invocation *call, int64_t ranks, bool stops) {
-    char program[4096], count[24], title[80];
+    char program[PROGRAM_SIZE], count[24], title[80];
     CLEANUP(host_list_done) HostList list = {0};
     TRY(host_list_read(call, &list));
     TRY(host_list_check(&list, ranks));
@@ -284,9 +285,7 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
         CLEANUP(group_freep) Group *none = NULL;
         return mpi_world_new(&none); /* for its error message */
     }
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length < 0) return FAILED("/proc/self/exe: cannot read: %s", strerror(errno));
-    program[length] = 0;
+    TRY(process_program(program));
     size_t arguments = 0, at = 0;
     while (call->line[arguments]) arguments++;
     CLEANUP(mem_freep) char **argv = NULL;

@@ -8,6 +8,7 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/process.h"
 #include "base/suggest.h"
 
 #define ENDING  ".json"
@@ -26,11 +27,10 @@ static Status find_below(const char *root, const char *below, char **ret_dir) {
 
 /* *ret_dir is NULL if there is none. */
 static Status find_dir(char **ret_dir) {
-    char program[4096];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    char program[PROGRAM_SIZE];
     *ret_dir = NULL;
     if (path_is_dir(STUDIES)) return str_dup(STUDIES, ret_dir);
-    program[length > 0 ? length : 0] = 0;
+    TRY(process_program(program));
     for (char *slash; !*ret_dir && (slash = strrchr(program, '/')) && slash > program;) {
         *slash = 0;
         TRY(find_below(program, STUDIES, ret_dir));

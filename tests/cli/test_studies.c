@@ -164,6 +164,39 @@ static void stopped(void **state) {
     ran_done(&ran);
 }
 
+static void copy_program(const char *path) {
+    char line[256], next[112];
+    snprintf(next, sizeof next, "%s.new", path);
+    snprintf(line, sizeof line, "cp %s %s", WEFT_BINARY, next);
+    assert_int_equal(system(line), 0);
+    assert_int_equal(rename(next, path), 0);
+}
+
+/* A program that is updated during a study executes the remaining parts. */
+static void updated(void **state) {
+    const Fixture *fixture = *state;
+    char program[96];
+    const char *study = write_study(
+        fixture,
+        "{\"name\": \"long\", \"title\": \"Long\", \"command\": \"train\", \"recipe\": \"tiny.json\", "
+        "\"options\": [\"--steps\", \"500\", \"--log-every\", \"1\"]}, " LAYOUTS);
+    snprintf(program, sizeof program, "%s/program", fixture->dir);
+    copy_program(program);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(127);
+        execl(program, program, "study", study, "--out", fixture->out, (char *)NULL);
+        _exit(127);
+    }
+    wait_for(fixture->out, "long/metrics.jsonl");
+    copy_program(program);
+    int code;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 0);
+}
+
 #define SAVING                                                                                               \
     "{\"name\": \"layouts\", \"title\": \"Layouts\", \"command\": \"compare\", \"recipe\": \"tiny.json\", "  \
     "\"options\": [\"--\", \"--steps\", \"200\", \"--save-every\", \"20\", \"--eval-every\", \"100\", "      \
@@ -313,7 +346,8 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(all_parts), TEST(announces_checkpoints),
-                                       TEST(stopped),   TEST(killed),
-                                       TEST(listed),    TEST(refused)};
+                                       TEST(stopped),   TEST(updated),
+                                       TEST(killed),    TEST(listed),
+                                       TEST(refused)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }
