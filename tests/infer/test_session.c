@@ -122,6 +122,78 @@ static void cache_equals_forward(void **state) {
     }
 }
 
+/* ---- prompts in chunks ---- */
+
+enum { LONG_PROMPT = 400 };
+
+/* A small model with random weights, with or without rotary positions, grouped heads and a window. */
+static Engine *random_engine(const char *preset, int64_t window) {
+    Engine *engine = NULL;
+    ModelConfig config = {0};
+    assert_ok(config_preset(preset, &config));
+    config.layers = 2;
+    config.positions = 2 * LONG_PROMPT;
+    config.window = window;
+    config.init_std = 0.1f;
+    assert_ok(engine_new_random(&engine, &config, 3, &(EngineOptions){.threads = 1}));
+    return engine;
+}
+
+/* Logits after a prompt and after one more token. */
+static void prompt_logits(Engine *engine, int64_t chunk, float *logits) {
+    int64_t V = engine->model->config.vocab;
+    int32_t ids[LONG_PROMPT + 1];
+    for (int i = 0; i <= LONG_PROMPT; i++)
+        ids[i] = (int32_t)rng_below(rng_key(7, "prompt", 0), (uint64_t)i, (uint64_t)V);
+    Session *session = NULL;
+    assert_ok(session_new(&session, engine, 1, LONG_PROMPT + 1, chunk));
+    assert_ok(session_feed(session, &(Feed){ids, LONG_PROMPT}, 1));
+    memcpy(logits, session_logits(session, 0), (size_t)V * sizeof *logits);
+    assert_ok(session_feed(session, &(Feed){ids + LONG_PROMPT, 1}, 1));
+    memcpy(logits + V, session_logits(session, 0), (size_t)V * sizeof *logits);
+    session_free(session);
+}
+
+static void chunks_equal_one_piece(void **state) {
+    static const struct {
+        const char *preset;
+        int64_t window;
+    } models[] = {{"gpt2-tiny", 0}, {"llama-1m", 0}, {"llama-1m", 50}};
+    static const int64_t chunks[] = {LONG_PROMPT, 256, 100};
+    for (int m = 0; m < 3; m++) {
+        Engine *engine = random_engine(models[m].preset, models[m].window);
+        int64_t count = 2 * engine->model->config.vocab;
+        float *whole = malloc((size_t)count * sizeof *whole), *parts = malloc((size_t)count * sizeof *parts);
+        assert_true(whole && parts);
+        prompt_logits(engine, chunks[0], whole);
+        for (int c = 1; c < 3; c++) {
+            prompt_logits(engine, chunks[c], parts);
+            float largest = 0;
+            for (int64_t i = 0; i < count; i++) largest = fmaxf(largest, fabsf(whole[i]));
+            for (int64_t i = 0; i < count; i++) assert_true(fabsf(whole[i] - parts[i]) <= 2e-6f * largest);
+        }
+        free(whole);
+        free(parts);
+        engine_free(engine);
+    }
+}
+
+static size_t session_bytes(Engine *engine, int64_t context) {
+    size_t before = engine->device->mem[MEM_ACTIVATIONS].current;
+    Session *session = NULL;
+    assert_ok(session_new(&session, engine, 1, context, 32));
+    size_t bytes = engine->device->mem[MEM_ACTIVATIONS].current - before;
+    session_free(session);
+    return bytes - session_cache_bytes(&engine->model->config, context, DT_F32);
+}
+
+/* Only the cache grows with the prompt. */
+static void chunks_bound_memory(void **state) {
+    Engine *engine = random_engine("llama-1m", 0);
+    assert_int_equal(session_bytes(engine, LONG_PROMPT), session_bytes(engine, 2 * LONG_PROMPT));
+    engine_free(engine);
+}
+
 static void copies_and_resets(void **state) {
     Trial trial;
     trial_init(&trial, "gpt2", "cpu", NULL);
@@ -331,7 +403,8 @@ static void refuses_more_than_the_context(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cache_equals_forward), cmocka_unit_test(copies_and_resets),
+        cmocka_unit_test(cache_equals_forward), cmocka_unit_test(chunks_equal_one_piece),
+        cmocka_unit_test(chunks_bound_memory),  cmocka_unit_test(copies_and_resets),
         cmocka_unit_test(argmax_is_largest),    cmocka_unit_test(running_ahead_changes_nothing),
         cmocka_unit_test(sixteen_bits),         cmocka_unit_test(refuses_more_than_the_context),
     };
