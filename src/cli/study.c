@@ -66,14 +66,23 @@ static void close_fd(int *fd) {
 
 /* ---- what it takes ---- */
 
+static Status look_for(const char *root, const FetchSet *set, const char *name, bool *there) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(str_format(&path, "%s/%s/%s", root, set->name, name));
+    *there &= path_exists(path);
+    return OK;
+}
+
+/* Of an archive, the files that were unpacked count: users may have brought them without it. */
 static Status is_there(const FetchSet *set, bool *ret_there) {
     CLEANUP(mem_freep) char *root = NULL;
     TRY(fetch_root(&root));
     *ret_there = true;
     for (size_t i = 0; i < set->file_count; i++) {
-        CLEANUP(mem_freep) char *path = NULL;
-        TRY(str_format(&path, "%s/%s/%s", root, set->name, set->files[i].name));
-        *ret_there &= path_exists(path);
+        const FetchFile *file = &set->files[i];
+        if (!file->members) TRY(look_for(root, set, file->name, ret_there));
+        for (const char *const *name = file->members; name && *name; name++)
+            TRY(look_for(root, set, *name, ret_there));
     }
     return OK;
 }

@@ -302,6 +302,16 @@ static void listed(void **state) {
                     "study 'wikitext' has to fetch wikitext-2-raw (4.72 MB), gpt2-tokenizer (1.50 MB)");
     assert_contains(ran.err, "add --yes to do so");
     ran_done(&ran);
+    static const char *const unpacked[] = {"train", "valid", "test"};
+    char path[160];
+    for (size_t i = 0; i < sizeof unpacked / sizeof *unpacked; i++) {
+        snprintf(path, sizeof path, "%s/wikitext-2-raw", fixture->dir);
+        assert_ok(dir_make(path));
+        snprintf(path, sizeof path, "%s/wikitext-2-raw/wiki.%s.raw", fixture->dir, unpacked[i]);
+        assert_ok(file_replace(path, "some words\n", 11));
+    }
+    assert_ran(program_run("study", "wikitext", "--scale", "small", "--out", fixture->out), 2, err,
+               "study 'wikitext' has to fetch gpt2-tokenizer (1.50 MB)");
     static const char *const contents[] = {"DDP on two ranks shortens an epoch", "Model sizes: The study",
                                            "<h2>Replicas and pipelines: The study</h2>",
                                            "<h2>Quantization-aware training: Results</h2>"};
