@@ -44,7 +44,7 @@ static Status label_of(const Results *results, size_t at, char **ret_label) {
     if (like == known) return str_format(ret_label, "all %zu runs", like);
     if (like == 2) return str_format(ret_label, "%s, %s", name, results->runs[other].name);
     CLEANUP(mem_freep) char *shortened = NULL;
-    TRY(text_shorten(name, 16, &shortened));
+    TRY(text_shorten(name, 15, &shortened));
     return str_format(ret_label, "%s and %zu more", shortened, like - 1);
 }
 

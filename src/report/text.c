@@ -60,11 +60,18 @@ size_t text_length(const char *text) {
     return count;
 }
 
+/* The bytes of the first `count` characters. */
+static size_t offset_of(const char *text, size_t count) {
+    size_t at = 0;
+    while (text[at] && (!starts(text[at]) || count-- > 0)) at++;
+    return at;
+}
+
 Status text_shorten(const char *text, size_t most, char **ret_text) {
-    size_t count = 0, at = 0;
-    if (text_length(text) <= most) return str_dup(text, ret_text);
-    while (!starts(text[at]) || count++ < most - 1) at++;
-    return str_format(ret_text, "%.*s…", (int)at, text);
+    size_t length = text_length(text), tail = (most - 1) / 2, head = most - 1 - tail;
+    if (length <= most) return str_dup(text, ret_text);
+    return str_format(ret_text, "%.*s…%s", (int)offset_of(text, head), text,
+                      text + offset_of(text, length - tail));
 }
 
 void text_append(char *buffer, size_t size, const char *fmt, ...) {

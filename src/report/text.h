@@ -30,7 +30,8 @@ void texts_done(TextList *list);
 
 /* The characters of UTF-8 text. */
 size_t text_length(const char *text);
-/* Copies a text, shortened to `most` characters if it is longer; the last one is then an ellipsis. */
+/* Copies a text, shortened to `most` characters if it is longer, by an ellipsis in the middle: names that are
+ * listed together often differ only at the end. */
 MUST_USE Status text_shorten(const char *text, size_t most, char **ret_text);
 
 /* The last component of a path, as the name to show. The caller frees it. */

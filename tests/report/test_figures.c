@@ -65,7 +65,7 @@ static void places_labels(void **state) {
         if (i) assert_true(layout.labels[i].y - layout.labels[i - 1].y >= 14);
     }
     assert_string_equal(layout.labels[0].text, "ideal");
-    assert_string_equal(layout.labels[1].text, "a label that is longer th…");
+    assert_string_equal(layout.labels[1].text, "a label that …n the margin");
 }
 
 static double right_of(const PlotLabel *label) {
