@@ -101,13 +101,22 @@ static bool is_repeated(const Plot *plot) {
     return false;
 }
 
+/* The run's layout, with its model's size if sizes differ. */
+static const char *curve_name(const Results *results, const Run *run, char *buffer) {
+    char number[FORMAT_SIZE];
+    run_layout(run, buffer);
+    if (results_differ(results, run_params))
+        text_append(buffer, LAYOUT_SIZE, ", %s", format_count(number, run_params(run)));
+    return buffer;
+}
+
 static Status find_by_batch(const Results *results, FigureId figure, RunNumber batch, Plot *plot) {
     size_t colors = 0;
     for (size_t i = 0; i < 2 * results->count; i++) {
         const size_t run = i % results->count, before = plot->count;
         bool published = i >= results->count;
         char label[LAYOUT_SIZE];
-        Series look = {.label = published ? "published" : run_layout(&results->runs[run], label),
+        Series look = {.label = published ? "published" : curve_name(results, &results->runs[run], label),
                        .width = published ? 1.5 : 2.5,
                        .gap = published ? 4 : 0,
                        .dots = true};
@@ -179,7 +188,7 @@ static void put_memory_fits(Page *page, const Results *results, const char *unit
             text, sizeof text,
             "peak memory per rank is %s + %s per sequence of the batch per %s, within %.1f%% in %zu runs.",
             format_bytes(fixed, fit.fixed), format_bytes(each, fit.each), unit, 100 * fit.worst, fit.count);
-        put_note(page, run_layout(run, label), text);
+        put_note(page, curve_name(results, run, label), text);
     }
 }
 
@@ -187,7 +196,10 @@ static void put_memory_fits(Page *page, const Results *results, const char *unit
 static Status put_batches(Page *page, const Results *results) {
     const char *device = results_share(results, "device"), *unit = "rank";
     bool by_rank = grows_by_rank(results);
-    char label[32], lead[256] = "Each line is a layout; each point is a run.";
+    char label[32], lead[256];
+    bool sizes = results_differ(results, run_params);
+    snprintf(lead, sizeof lead, "Each line is a layout%s; each point is a run.",
+             sizes ? " of one model size" : "");
     if (device && !strcmp(device, "cuda")) unit = "GPU";
     snprintf(label, sizeof label, by_rank ? "batch per %s" : "batch size", unit);
     CLEANUP(plot_done) Plot speed = batch_plot(FIGURE_TOKENS, label);
@@ -203,7 +215,7 @@ static Status put_batches(Page *page, const Results *results) {
     results_foreach(results, run) gray |= is_disturbed(run, FIGURE_TOKENS) && has_batch(run, FIGURE_TOKENS) &&
                                           has_curve(results, run, FIGURE_TOKENS);
     Taken taken = results_taken(results, false);
-    if (gray)
+    if (gray && speed.count)
         text_append(lead, sizeof lead, " Gray points: %s took the %s, so the throughput is unreliable.",
                     taken.takers, taken.what);
     page_section(page, "By batch size", lead);

@@ -134,8 +134,9 @@ size_t plot_tics(const PlotAxis *axis, double step, double ret_tics[MAX_TICS]) {
 
 const char *plot_number(const PlotAxis *axis, double value, char text[FORMAT_SIZE]) {
     bool scaled = axis->format == AXIS_COUNTS || axis->format == AXIS_BYTES;
-    if (axis->format == AXIS_POWERS && value >= 1) {
-        PlotAxis own = plot_axis(AXIS_COUNTS, value, value);
+    bool counts = axis->format == AXIS_COUNTS && axis->logarithmic;
+    if (counts || (axis->format == AXIS_POWERS && value >= 1)) { /* each in its own unit: "336 M", "1.2 B" */
+        PlotAxis own = plot_axis(AXIS_COUNTS, value * axis->unit, value * axis->unit);
         snprintf(text, FORMAT_SIZE, "%.4g%s", own.high, own.suffix);
     } else if (axis->format == AXIS_POWERS) {
         snprintf(text, FORMAT_SIZE, "%.0e", value);

@@ -283,11 +283,15 @@ static void fits_memory(void **state) {
         write_run(fixture, name, text, NULL);
         add(&results, fixture, name);
     }
+    write_run(fixture, "larger", "{\"tokens_per_s\": 100, \"params_total\": 2, \"layout\": {\"ranks\": 2}}",
+              NULL);
+    add(&results, fixture, "larger"); /* so curves name the model's size */
     results.title = strdup("memory");
     char *html = page_of(fixture, &results);
-    assert_has(html,
-               "peak memory per rank is 3.00 MB + 1.00 MB per sequence of the batch per rank, within 0.0% "
-               "in 3 runs.");
+    assert_has(
+        html,
+        "tp 2, 1: peak memory per rank is 3.00 MB + 1.00 MB per sequence of the batch per rank, within 0.0% "
+        "in 3 runs.");
     assert_has(html, ">batch per rank</text>");
     CLEANUP(mem_freep) char *csv = NULL;
     char file[96];
