@@ -43,7 +43,10 @@ static void put_source_row(Page *page, const Results *results, const Run *run, F
     size_t column[FIGURES], columns = find_columns(results, column);
     page_row(page, first ? NULL : "more");
     page_put(page, "%s<small>%s", first ? run->name : "", source_name(source));
-    if (source == SOURCE_PUBLISHED) put_text(page, ", ", published_text(results, run, "hardware"));
+    if (source == SOURCE_PUBLISHED) {
+        put_text(page, ", ", published_text(results, run, "hardware"));
+        put_text(page, ", ", json_string_at(run->published, "source"));
+    }
     if (source == SOURCE_PREDICTED) put_text(page, ", ", cluster_of(run));
     if (source == SOURCE_PREDICTED) put_text(page, ", ", run_program(run));
     page_put(page, "</small>");
@@ -217,6 +220,6 @@ Status put_study(Page *page, const Results *results) {
         TRY(put_steps(page, results));
     }
     TRY(put_verdicts(page, results));
-    if (note) put_note(page, NULL, note);
+    if (note && !results->resized) put_note(page, NULL, note); /* it is about the published figures */
     return OK;
 }

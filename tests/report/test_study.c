@@ -30,8 +30,8 @@ static void add_predicted(Results *results, const Fixture *fixture) {
         write_run(fixture, names[i], summaries[i], NULL);
         add(results, fixture, names[i]);
     }
-    results->runs[0].published =
-        json_of("{\"samples_per_s\": 8, \"peak_bytes\": 1000, \"hardware\": \"1 slate\"}");
+    results->runs[0].published = json_of(
+        "{\"samples_per_s\": 8, \"peak_bytes\": 1000, \"hardware\": \"1 slate\", \"source\": \"a poster\"}");
     results->runs[1].published = json_of("{\"samples_per_s\": 8, \"peak_bytes\": 600}");
     results->runs[2].published = json_of("{\"outcome\": \"out of memory\"}");
     results->study =
@@ -74,8 +74,9 @@ static void shows_published(void **state) {
     assert_has(table, "  published            out of memory\n");
     char *html = page_of(fixture, &results);
     assert_has(html, "<p class=\"lead\">Slates, on 2 slates. Below each value");
-    assert_has(html, "one<small>published, 1 slate</small></th><td data-label=\"samples/s\">8.00</td><td "
-                     "data-label=\"params x samples/s\">1.00</td><td data-label=\"memory\">1.00 kB</td>");
+    assert_has(html,
+               "one<small>published, 1 slate, a poster</small></th><td data-label=\"samples/s\">8.00</td><td "
+               "data-label=\"params x samples/s\">1.00</td><td data-label=\"memory\">1.00 kB</td>");
     assert_has(html,
                "<small>predicted, slate, Chalk 2</small></th><td data-label=\"samples/s\">10.00<small>▲ "
                "25.0%</small></td><td data-label=\"params x samples/s\">1.00<small>= 0.0%</small></td><td "
@@ -89,10 +90,13 @@ static void shows_published(void **state) {
     free(html);
     free(table);
     free(note);
-    /* At another size, nothing published is shown. */
+    /* At another size, neither published figures nor the note about them are shown. */
     results.resized = true;
     assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
     assert_null(strstr(table, "published"));
+    html = page_of(fixture, &results);
+    assert_null(strstr(html, "a note"));
+    free(html);
     free(table);
     results_done(&results);
 }
