@@ -99,6 +99,21 @@ typedef struct Blocks {
     BlockSpan to, from;
 } Blocks;
 
+/* A rank's part of a KV cache: of each `ranks` blocks of `block` positions it has the one numbered `rank`, in
+ * order and without gaps. {0}: all positions. */
+typedef struct CachePart {
+    int64_t block;
+    int rank, ranks;
+} CachePart;
+
+/* The number of rows for the positions before `position`. */
+static inline int64_t cache_rows_before(const CachePart *part, int64_t position) {
+    if (part->ranks <= 1) return position;
+    int64_t round = part->block * part->ranks, rest = position % round - part->rank * part->block;
+    int64_t own = rest < 0 ? 0 : rest < part->block ? rest : part->block;
+    return position / round * part->block + own;
+}
+
 /* What a query at position t sees: keys at positions from max(its start, t - window + 1) on (from 0 without
  * either), up to its own if causal. */
 typedef struct Attention {
@@ -117,6 +132,10 @@ typedef struct Attention {
     Tensor kv;               /* (B,K,M,D), optional: its last 2G heads are the keys and values */
     Positions queries, keys; /* of the rows of qkv and of kv */
     Tensor dkv;              /* backward only: of kv's shape */
+
+    /* attention_decode only, on CPUs: */
+    CachePart part; /* what the caches have */
+    Tensor lse;     /* (B,H,T) fp32, optional: an output, each query's log-sum-exp */
 } Attention;
 
 /* A rank's part of the vocabulary: rows [start, start + V). Tokens at or past `valid` (a global index) are

@@ -194,11 +194,24 @@ Status attention_combine(Exec *exec, Tensor out, Tensor lse, Tensor part, Tensor
         attention_combine, out, lse, part, part_lse);
 }
 
+static Status check_cache_part(const char *kernel, const Exec *exec, const Attention *spec) {
+    CachePart part = spec->part;
+    if ((part.ranks > 1 || spec->lse.data) && !device_is_host(exec->stream->device))
+        return FAILED("internal: %s: parts of a cache are not available on a GPU", kernel);
+    if (part.ranks > 1 && (part.block < 1 || part.rank < 0 || part.rank >= part.ranks))
+        return FAILED("internal: %s: part %d of %d in blocks of %lld", kernel, part.rank, part.ranks,
+                      (long long)part.block);
+    return OK;
+}
+
 Status attention_decode(Exec *exec, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv, Tensor past,
                         Tensor fresh, Attention spec) {
     QkvShape s = {0};
     TRY(check_qkv(__func__, qkv, &spec, &s));
-    CHECK_LIKE(out, tensor_4d(NULL, qkv.dtype, s.B, s.T, s.H, s.D));
+    DType type = spec.lse.data && out.dtype == DT_F32 ? DT_F32 : qkv.dtype;
+    CHECK_LIKE(out, tensor_4d(NULL, type, s.B, s.T, s.H, s.D));
+    if (spec.lse.data) TRY(check_like(__func__, "lse", spec.lse, tensor_3d(NULL, DT_F32, s.B, s.H, s.T)));
+    TRY(check_cache_part(__func__, exec, &spec));
     int64_t S = kcache.ndim == 4 ? kcache.dim[2] : 0;
     bool int8 = kcache.dtype == DT_I8, bf16 = kcache.dtype == DT_BF16 && qkv.dtype == DT_F32;
     CHECK_LIKE(kcache, tensor_4d(NULL, int8 || bf16 ? kcache.dtype : qkv.dtype, s.B, s.G, S,

@@ -6,6 +6,10 @@
  * Query heads that share keys and values run one after the other on a thread, so that only the first reads
  * them from memory, unless there are too few key heads for all threads.
  *
+ * With a part of the cache, the rows that a query sees are still consecutive, but their number follows the
+ * query's position only where the part has it. So queries are divided into runs over which the first and the
+ * last row each stay or move by one per query, and each run is like one on whole sequences.
+ *
  * B sequences, T new positions, S cache capacity in positions, H heads, G key and value heads, D head size */
 #include <math.h>
 
@@ -21,10 +25,10 @@ enum { STRIP = 16 };
 enum { STRIP = 8 };
 #endif
 
-static Status check_cache_capacity(HeadShape s, int64_t S, Tensor past, Tensor fresh) {
+static Status check_cache_capacity(HeadShape s, int64_t S, Tensor past, Tensor fresh, const Attention *spec) {
     for (int64_t b = 0; b < s.B; b++) {
         int64_t before = tensor_i32(past)[b], now = tensor_i32(fresh)[b];
-        if (before < 0 || now < 0 || now > s.T || before + now > S)
+        if (before < 0 || now < 0 || now > s.T || cache_rows_before(&spec->part, before + now) > S)
             return FAILED("internal: attention_decode: sequence %lld has %lld past and %lld new positions, "
                           "but the cache has room for %lld",
                           (long long)b, (long long)before, (long long)now, (long long)S);
@@ -111,7 +115,7 @@ static ALWAYS_INLINE void row_mix(DType dtype, float *out, const float *weights,
 }
 
 /* Replaces x (n) by e^(x - max) and returns the sum. x has room for full vectors. */
-static float exponentials(float *x, int64_t n) {
+static float exponentials(float *x, int64_t n, float *ret_max) {
     VecF max = vec_set(-INFINITY), sum = {0};
     int64_t padded = (n + VEC - 1) / VEC * VEC;
     for (int64_t i = n; i < padded; i++) x[i] = -INFINITY;
@@ -122,6 +126,7 @@ static float exponentials(float *x, int64_t n) {
         vec_store(x + i, e);
         sum += e;
     }
+    *ret_max = base;
     return vec_sum_of(sum);
 }
 
@@ -141,7 +146,8 @@ static Scratch scratch_take(Bump *bump, int64_t keys, int64_t D) {
 
 /* Attention of one query to the rows of the caches up to its own position. */
 static void query_run(const HeadJob *job, int64_t t, const Scratch *scratch) {
-    int64_t first = first_key(NULL, job->window, job->past + t), keys = job->past + t + 1 - first;
+    int64_t first = first_key(NULL, job->window, job->past + t);
+    int64_t keys = keys_seen(job->keys, true, job->past + t) - first;
     float *scores = scratch->scores;
     int64_t D = job->D, at = job->out.at + t * job->out.stride;
     const float *q = run_in(job->q.in, job->q.at + t * job->q.stride, D, scratch->query);
@@ -152,12 +158,13 @@ static void query_run(const HeadJob *job, int64_t t, const Scratch *scratch) {
         row_scores_int8(scores, q, k, keys, D, job->scale);
     else
         BY_TYPE(job->k.in.dtype, row_scores, scores, q, k, keys, D, job->scale);
-    float sum = exponentials(scores, keys), *out = run_out(job->out.in, at, scratch->out);
+    float largest, sum = exponentials(scores, keys, &largest), *out = run_out(job->out.in, at, scratch->out);
     if (int8)
         row_mix_int8(out, scores, v, keys, D);
     else
         BY_TYPE(job->v.in.dtype, row_mix, out, scores, v, keys, D);
-    float inverse = 1.0f / sum;
+    float inverse = sum == 0 ? 0.0f : 1.0f / sum;
+    if (job->lse) job->lse[t] = largest + logf(sum);
 #pragma omp simd
     for (int64_t d = 0; d < D; d++) out[d] *= inverse;
     run_end(job->out.in, at, D, out);
@@ -177,20 +184,17 @@ static void quantize_row(int8_t *to, const float *x, int64_t D) {
     memcpy(to + D, &scale, sizeof scale);
 }
 
-/* Stores `count` new rows in a cache from row `first`; `row` is scratch for one row. */
-static void cache_put(Rows cache, int64_t first, Rows fresh, int64_t count, float *row) {
+/* Stores the first of the new rows as row `to` of a cache; `row` is scratch for one row. */
+static void cache_put(Rows cache, int64_t to, Rows fresh, float *row) {
     DType type = cache.in.dtype;
     size_t size = dtype_size(type);
-    for (int64_t t = 0; t < count; t++) {
-        void *to = (char *)cache.in.data + (size_t)(cache.at + (first + t) * cache.stride) * size;
-        int64_t at = fresh.at + t * fresh.stride;
-        if (type == fresh.in.dtype)
-            memcpy(to, run_at(fresh.in, at), (size_t)cache.D * size);
-        else if (type == DT_I8)
-            quantize_row(to, run_in(fresh.in, at, cache.D, row), cache.D);
-        else
-            half_store(to, type, 0, run_in(fresh.in, at, cache.D, row), cache.D);
-    }
+    void *at = (char *)cache.in.data + (size_t)(cache.at + to * cache.stride) * size;
+    if (type == fresh.in.dtype)
+        memcpy(at, run_at(fresh.in, fresh.at), (size_t)cache.D * size);
+    else if (type == DT_I8)
+        quantize_row(at, run_in(fresh.in, fresh.at, cache.D, row), cache.D);
+    else
+        half_store(at, type, 0, run_in(fresh.in, fresh.at, cache.D, row), cache.D);
 }
 
 /* Dequantizes the first rows of an int8 cache to `to`. */
@@ -220,8 +224,7 @@ typedef struct Decode {
     HeadShape s;
     Tensor out, qkv, kcache, vcache;
     const int32_t *past, *fresh;
-    int64_t window;
-    float scale;
+    const Attention *spec;
 } Decode;
 
 /* The rows of a key head in a cache; `at` counts heads over all sequences. */
@@ -233,16 +236,57 @@ static Rows cache_rows(const Decode *call, Tensor cache, int64_t at) {
 /* Appends the new rows of a key head to the caches; `row` is scratch for one row. */
 static void append(const Decode *call, int64_t at, float *row) {
     HeadShape s = call->s;
-    int64_t b = at / s.G, h = at % s.G * s.qkv.group;
-    cache_put(cache_rows(call, call->kcache, at), call->past[b], head_part(call->qkv, s, PART_K, b, h),
-              call->fresh[b], row);
-    cache_put(cache_rows(call, call->vcache, at), call->past[b], head_part(call->qkv, s, PART_V, b, h),
-              call->fresh[b], row);
+    const CachePart *part = &call->spec->part;
+    int64_t b = at / s.G, h = at % s.G * s.qkv.group, past = call->past[b], fresh = call->fresh[b];
+    Rows k = head_part(call->qkv, s, PART_K, b, h), v = head_part(call->qkv, s, PART_V, b, h);
+    for (int64_t t = 0; t < fresh; t++) {
+        int64_t to = cache_rows_before(part, past + t);
+        if (cache_rows_before(part, past + t + 1) == to) continue;
+        cache_put(cache_rows(call, call->kcache, at), to, rows_from(k, t), row);
+        cache_put(cache_rows(call, call->vcache, at), to, rows_from(v, t), row);
+    }
+}
+
+/* The rows of the cache that the query at a position sees. */
+static Range rows_seen(const Attention *spec, int64_t position) {
+    return (Range){cache_rows_before(&spec->part, first_key(NULL, spec->window, position)),
+                   cache_rows_before(&spec->part, position + 1)};
+}
+
+/* Narrows the job of a head to the run of queries from query t on, see above. */
+static HeadJob job_run(const HeadJob *head, const Attention *spec, int64_t t) {
+    HeadJob job = *head;
+    Range first = rows_seen(spec, head->past + t), last = first;
+    int64_t from = 0, to = 0; /* by how much each end moves */
+    for (job.T = 1; t + job.T < head->T; job.T++) {
+        Range next = rows_seen(spec, head->past + t + job.T);
+        if (job.T == 1) from = next.from - last.from, to = next.to - last.to;
+        if (next.from - last.from != from || next.to - last.to != to) break;
+        last = next;
+    }
+    job.keys = last.to - first.from;
+    job.past = to ? first.to - first.from - 1 : job.keys;
+    job.window = from ? job.past + 1 : 0;
+    job.q = rows_from(job.q, t), job.out = rows_from(job.out, t);
+    job.k = rows_from(job.k, first.from), job.v = rows_from(job.v, first.from);
+    if (job.lse) job.lse += t;
+    return job;
+}
+
+static void job_decode(HeadJob *job, void *memory) {
+    if (job->T >= TILES_FROM) {
+        tiles_run(job, memory);
+        return;
+    }
+    Bump bump = {.base = memory};
+    Scratch scratch = scratch_take(&bump, job->keys, job->D);
+    for (int64_t t = 0; t < job->T; t++) query_run(job, t, &scratch);
 }
 
 /* Runs the queries of a query head. */
 static void head_decode(const Decode *call, int64_t at, void *memory) {
     HeadShape s = call->s;
+    const Attention *spec = call->spec;
     int64_t b = at / s.H, h = at % s.H, keys = at / s.qkv.group;
     HeadJob job = {
         .T = call->fresh[b],
@@ -250,20 +294,23 @@ static void head_decode(const Decode *call, int64_t at, void *memory) {
         .keys = call->past[b] + call->fresh[b],
         .past = call->past[b],
         .causal = true,
-        .window = call->window,
-        .scale = call->scale,
+        .window = spec->window,
+        .scale = spec->scale,
         .q = head_part(call->qkv, s, PART_Q, b, h),
         .k = cache_rows(call, call->kcache, keys),
         .v = cache_rows(call, call->vcache, keys),
         .out = head_out(call->out, s, b, h),
+        .lse = spec->lse.data ? tensor_f32(spec->lse) + at * s.T : NULL,
     };
-    if (job.T >= TILES_FROM) {
-        tiles_run(&job, memory);
+    if (spec->part.ranks <= 1) {
+        job_decode(&job, memory);
         return;
     }
-    Bump bump = {.base = memory};
-    Scratch scratch = scratch_take(&bump, job.keys, s.D);
-    for (int64_t t = 0; t < job.T; t++) query_run(&job, t, &scratch);
+    for (int64_t t = 0, count; t < job.T; t += count) {
+        HeadJob run = job_run(&job, spec, t);
+        count = run.T;
+        job_decode(&run, memory);
+    }
 }
 
 static size_t decode_scratch(int64_t T, int64_t keys, int64_t D, bool int8) {
@@ -324,12 +371,12 @@ static Status attention_decode_cpu(Stream *stream, Tensor out, Tensor kcache, Te
                                    Tensor past, Tensor fresh, Attention spec) {
     HeadShape s = head_shape(qkv, &spec);
     int64_t longest = 0;
-    TRY(check_cache_capacity(s, kcache.dim[2], past, fresh));
+    TRY(check_cache_capacity(s, kcache.dim[2], past, fresh, &spec));
     for (int64_t b = 0; b < s.B; b++) {
-        int64_t keys = tensor_i32(past)[b] + tensor_i32(fresh)[b];
+        int64_t keys = cache_rows_before(&spec.part, tensor_i32(past)[b] + tensor_i32(fresh)[b]);
         longest = keys > longest ? keys : longest;
     }
-    Decode call = {s, out, qkv, kcache, vcache, tensor_i32(past), tensor_i32(fresh), spec.window, spec.scale};
+    Decode call = {s, out, qkv, kcache, vcache, tensor_i32(past), tensor_i32(fresh), &spec};
     int threads = threads_for(stream, s.B * s.H * longest * s.D);
     Tasks tasks = {.call = &call, .each = decode_scratch(s.T, longest, s.D, kcache.dtype == DT_I8)};
     void *memory;

@@ -200,24 +200,26 @@ static double cache_get(Tensor cache, int64_t row, int64_t d, int64_t D) {
     return (double)from[d] * scale;
 }
 
-/* Replaces the query in row (D) by softmax(row . keys * scale) values, over `seen` rows (D) of one head. */
-static void decode_row(double *row, double *weight, const double *keys, const double *values, int64_t seen,
-                       int64_t D, double scale) {
+/* Replaces the query in row (D) by softmax(row . keys * scale) values, over `seen` rows (D) of one head, and
+ * returns the log-sum-exp. */
+static double decode_row(double *row, double *weight, const double *keys, const double *values, int64_t seen,
+                         int64_t D, double scale) {
     for (int64_t k = 0; k < seen; k++) {
         double total = 0;
         for (int64_t d = 0; d < D; d++) total += row[d] * keys[k * D + d];
         weight[k] = scale * total;
     }
-    softmax(weight, seen);
+    double log_sum = softmax(weight, seen);
     for (int64_t d = 0; d < D; d++) row[d] = 0;
     for (int64_t k = 0; k < seen; k++)
         for (int64_t d = 0; d < D; d++) row[d] += weight[k] * values[k * D + d];
+    return log_sum;
 }
 
-static Status check_cache_capacity(QkvShape s, int64_t S, Tensor past, Tensor fresh) {
+static Status check_cache_capacity(QkvShape s, int64_t S, Tensor past, Tensor fresh, const Attention *spec) {
     for (int64_t b = 0; b < s.B; b++) {
         int64_t before = tensor_i32(past)[b], now = tensor_i32(fresh)[b];
-        if (before < 0 || now < 0 || now > s.T || before + now > S)
+        if (before < 0 || now < 0 || now > s.T || cache_rows_before(&spec->part, before + now) > S)
             return FAILED("internal: attention_decode: sequence %lld has %lld past and %lld new positions, "
                           "but the cache has room for %lld",
                           (long long)b, (long long)before, (long long)now, (long long)S);
@@ -229,7 +231,7 @@ Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vc
                             Tensor fresh, Attention spec) {
     QkvShape s = qkv_shape(qkv, &spec);
     int64_t S = kcache.dim[2];
-    TRY(check_cache_capacity(s, S, past, fresh));
+    TRY(check_cache_capacity(s, S, past, fresh, &spec));
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(S * (1 + 2 * s.D) + s.D) * sizeof(double), &workspace));
     double *weight = workspace, *keys = weight + S, *values = keys + S * s.D; /* (S), (S,D), (S,D) */
@@ -239,18 +241,23 @@ Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vc
             int64_t row = (b * s.G + h / s.group) * S; /* first row of this head in the caches */
             int64_t first = tensor_i32(past)[b], count = tensor_i32(fresh)[b];
             for (int64_t t = 0; h % s.group == 0 && t < count; t++) {
-                cache_put(kcache, row + first + t, qkv, key_at(&s, PART_K, b, t, h), s.D);
-                cache_put(vcache, row + first + t, qkv, key_at(&s, PART_V, b, t, h), s.D);
+                int64_t at = cache_rows_before(&spec.part, first + t);
+                if (cache_rows_before(&spec.part, first + t + 1) == at) continue;
+                cache_put(kcache, row + at, qkv, key_at(&s, PART_K, b, t, h), s.D);
+                cache_put(vcache, row + at, qkv, key_at(&s, PART_V, b, t, h), s.D);
             }
-            for (int64_t i = 0; h % s.group == 0 && i < (first + count) * s.D; i++) {
+            int64_t rows = cache_rows_before(&spec.part, first + count);
+            for (int64_t i = 0; h % s.group == 0 && i < rows * s.D; i++) {
                 keys[i] = cache_get(kcache, row + i / s.D, i % s.D, s.D);
                 values[i] = cache_get(vcache, row + i / s.D, i % s.D, s.D);
             }
             for (int64_t t = 0; t < count; t++) {
-                int64_t from = first_key(NULL, spec.window, first + t), at = query_at(&s, b, t, h);
+                int64_t from = cache_rows_before(&spec.part, first_key(NULL, spec.window, first + t));
+                int64_t to = cache_rows_before(&spec.part, first + t + 1), at = query_at(&s, b, t, h);
                 for (int64_t d = 0; d < s.D; d++) query[d] = tensor_get(qkv, at + d);
-                decode_row(query, weight, keys + from * s.D, values + from * s.D, first + t + 1 - from, s.D,
-                           spec.scale);
+                double log_sum = decode_row(query, weight, keys + from * s.D, values + from * s.D, to - from,
+                                            s.D, spec.scale);
+                if (spec.lse.data) tensor_f32(spec.lse)[(b * s.H + h) * s.T + t] = (float)log_sum;
                 at = ((b * s.T + t) * s.H + h) * s.D;
                 for (int64_t d = 0; d < s.D; d++) tensor_put(out, at + d, query[d]);
             }
