@@ -137,7 +137,7 @@ const char *plot_number(const PlotAxis *axis, double value, char text[FORMAT_SIZ
     bool counts = axis->format == AXIS_COUNTS && axis->logarithmic;
     if (counts || (axis->format == AXIS_POWERS && value >= 1)) { /* each in its own unit: "336 M", "1.2 B" */
         PlotAxis own = plot_axis(AXIS_COUNTS, value * axis->unit, value * axis->unit);
-        snprintf(text, FORMAT_SIZE, "%.4g%s", own.high, own.suffix);
+        snprintf(text, FORMAT_SIZE, "%.*g%s", counts ? 3 : 4, own.high, own.suffix);
     } else if (axis->format == AXIS_POWERS) {
         snprintf(text, FORMAT_SIZE, "%.0e", value);
     } else if (axis->format == AXIS_WHOLE) {

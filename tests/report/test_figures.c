@@ -201,6 +201,12 @@ static void numbers_axes(void **state) {
                      plot_number(&axis, tics[k], number));
         assert_string_equal(all, cases[i].numbers);
     }
+    /* A logarithmic axis spans units. */
+    char number[FORMAT_SIZE];
+    PlotAxis sizes = plot_axis(AXIS_COUNTS, 336226108, 8271e6);
+    sizes.logarithmic = true;
+    assert_string_equal(plot_number(&sizes, 336226108 / sizes.unit, number), "336 M");
+    assert_string_equal(plot_number(&sizes, 8271e6 / sizes.unit, number), "8.27 B");
 }
 
 /* The files in a directory that are not hidden. */
