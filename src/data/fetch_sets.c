@@ -15,10 +15,8 @@
     {"vocab.json", 1042301, "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783", NULL}, {     \
         "merges.txt", 456318, "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5", NULL       \
     }
-#define BERT_VOCABULARY                                                                                      \
-    { "vocab.txt", 231508, "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", NULL }
 #define BERT_TOKENIZER                                                                                       \
-    BERT_VOCABULARY, {                                                                                       \
+    {"vocab.txt", 231508, "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", NULL}, {       \
         "tokenizer_config.json", 48, "a025160ef0431f1a392f6f050c1310f4c5d9fb6f275932dbccba73c4d214bf10",     \
             NULL                                                                                             \
     }
@@ -95,17 +93,17 @@ static const FetchFile bert_base[] = {
      NULL},
 };
 static const FetchFile bert_large[] = {
-    {"config.json", 0, NULL, NULL},
-    BERT_VOCABULARY,
-    {"tokenizer_config.json", 0, NULL, NULL},
-    {"model.safetensors", 0, NULL, NULL},
+    {"config.json", 571, "f9a38c9ffa369f288c3206d0bf352dfed11d7bdee93aa5b2de6d7fdc7bff7871", NULL},
+    BERT_TOKENIZER,
+    {"model.safetensors", 1344951957, "28349a5c57338d0dca591bb95de533897c2399095c69d61e09604b46f444a4c4",
+     NULL},
 };
 
 static const FetchFile smollm2_135m[] = {
     {"config.json", 0, "1d556eab73b69c7f11f64c557a2f9c6f440bd4c6b89bb2584a6b498c92603843", NULL},
     {"generation_config.json", 0, NULL, NULL},
     {"tokenizer.json", 2104556, "9ca9acddb6525a194ec8ac7a87f24fbba7232a9a15ffa1af0c1224fcd888e47c", NULL},
-    {"tokenizer_config.json", 0, NULL, NULL},
+    {"tokenizer_config.json", 0, "4bb9af56a342753d39374f4016a16574cab299fe088e896f425ce3c433f61424", NULL},
     {"model.safetensors", 269060552, "80521b40281d6ce74e35c9282c22539e75aa0ac8578892b2a59955ef78d55da1",
      NULL},
 };
@@ -191,8 +189,7 @@ static const FetchSet sets[] = {
     SET("bert-base-uncased", "BERT base, 110 M parameters, with its tokenizer", "Apache 2.0",
         BERT_HOME BERT_REVISION, bert_base, 0),
     SET("bert-large-uncased", "BERT large, 336 M parameters, with its tokenizer", "Apache 2.0",
-        BERT_HOME "bert-large-uncased/resolve/6da4b6a26a1877e173fca3225479512db81a5e5b/", bert_large,
-        1340000000),
+        BERT_HOME "bert-large-uncased/resolve/6da4b6a26a1877e173fca3225479512db81a5e5b/", bert_large, 0),
     SET("smollm2-135m", "SmolLM2, 135 M parameters (Llama), with its tokenizer", "Apache 2.0",
         HUB "HuggingFaceTB/SmolLM2-135M/resolve/93efa2f097d58c2a74874c7e644dbc9b0cee75a2/", smollm2_135m,
         271200000),
