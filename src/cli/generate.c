@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "cli/generate.h"
+#include "cli/launch.h"
 #include "cli/train_options.h"
 #include "infer/prompt.h"
 #include "model/rope.h"
@@ -22,17 +23,18 @@ enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20, BEAMS_LIMIT = 1 << 10, TOP
 
 /* clang-format off */
 static const Option prompt_options[] = {
-    {OPT_TEXT("model", GenerateConfig, model, "DIR"), .required = true,
+    {OPT_TEXT("model", GenerateConfig, model, "DIR"), .required = true, .per_rank = PER_RANK_PATH,
      .help = "Directory of a language model's checkpoint (of any family but BERT), or run directory (its newest "
              "checkpoint)."},
     {OPT_TEXT("tokenizer", GenerateConfig, tokenizer, "DIR"), .shown = "the files in the model's directory",
+     .per_rank = PER_RANK_PATH,
      .help = "Tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},
     {OPT_LIST("prompt", GenerateConfig, prompts, "TEXT"), .one_each = true, .any_bytes = true,
      .help = "Text to continue; - is standard input. An empty or missing prompt starts from the end token. "
              "Repeat for several prompts."},
-    {OPT_LIST("prompt-file", GenerateConfig, files, "FILE"), .one_each = true,
+    {OPT_LIST("prompt-file", GenerateConfig, files, "FILE"), .one_each = true, .per_rank = PER_RANK_PATH,
      .help = "File with the text to continue; - is standard input."},
-    {OPT_LIST("prompts", GenerateConfig, lines, "FILE"), .one_each = true,
+    {OPT_LIST("prompts", GenerateConfig, lines, "FILE"), .one_each = true, .per_rank = PER_RANK_PATH,
      .help = "File with a prompt per line; - is standard input. In .jsonl files, a line is a JSON string, a list of "
              "token ids, or an object with one of these as 'prompt'. --json then prints a line per sample."},
     {OPT_LIST("prompt-ids", GenerateConfig, ids, "N,N,..."), .one_each = true,
@@ -122,10 +124,18 @@ static const Option run_options[] = {
      .help = "Device: cpu, or cuda for the first NVIDIA GPU."},
     {OPT_CHOICE("kernels", GenerateConfig, kernels, "NAME", kernel_choices), .shown = "the device's own",
      .help = "Kernels: the device's own, or the plain CPU reference implementation (ref)."},
-    {OPT_INT("threads", GenerateConfig, threads), RANGE(1, 4096), .fallback = "0",
-     .shown = "OMP_NUM_THREADS, else all cores", .help = "CPU threads."},
+    {OPT_INT("threads", GenerateConfig, threads), RANGE(1, 4096), .fallback = "0", .per_rank = PER_RANK_ANY,
+     .shown = "OMP_NUM_THREADS, else all cores", .help = "CPU threads per rank."},
+    {OPT_INT("cp", GenerateConfig, cp), RANGE(1, 1 << 16), .fallback = "1",
+     .help = "Context parallelism: ranks that divide the KV cache, and prompts, by positions. Each has all weights; "
+             "for contexts that one host's memory cannot hold, and to process long prompts faster."},
 };
 /* clang-format on */
+
+/* Of several ranks, one prints. */
+static bool prints(const Invocation *call) {
+    return launch_log(call) != NULL;
+}
 
 /* ---- prompts ---- */
 
@@ -147,12 +157,13 @@ static Status collect_prompts(PromptList *list, const GenerateConfig *config, co
 }
 
 /* If no option needs text, an unusable tokenizer is not an error: tokens are then shown as ids. */
-static Status find_tokenizer(const GenerateConfig *config, const char *dir, const ModelConfig *model,
-                             Tokenizer **ret_tokenizer) {
+static Status find_tokenizer(const Invocation *call, const GenerateConfig *config, const char *dir,
+                             const ModelConfig *model, Tokenizer **ret_tokenizer) {
     bool text = config->interactive || config->prompts_count + config->files_count + config->stops_count > 0;
     CLEANUP(status_freep) Status status = text_tokenizer(dir, model, config->tokenizer, ret_tokenizer);
     if (status && !config->tokenizer && !text) {
-        fprintf(stderr, "weft: warning: %s; tokens are shown as ids\n", status_message(status));
+        if (prints(call))
+            fprintf(stderr, "weft: warning: %s; tokens are shown as ids\n", status_message(status));
         return OK;
     }
     if (!status && !*ret_tokenizer && text)
@@ -250,12 +261,12 @@ static Status apply_generation_config(const Invocation *call, GenerateConfig *co
     CLEANUP(mem_freep) char *warning = NULL;
     TRY(generation_config_apply(call, config, dir, &warning));
     TRY(generate_options_check(call, config));
-    if (warning) fprintf(stderr, "weft: warning: %s\n", warning);
+    if (warning && prints(call)) fprintf(stderr, "weft: warning: %s\n", warning);
     return OK;
 }
 
 static bool streams(const Invocation *call, const GenerateConfig *config, size_t sequences) {
-    return config->stream && !call->json && sequences == 1;
+    return config->stream && !call->json && sequences == 1 && prints(call);
 }
 
 /* Prints the samples of --prompts as JSON lines instead of one object. */
@@ -282,7 +293,7 @@ static Status run_prompts(const Invocation *call, Engine *engine, GenerateSpec s
     spec.sink = writing_take, spec.context = &writing;
     CLEANUP(generated_freep) Generated *generated = NULL;
     CLEANUP(progress_freep) Progress *progress = NULL;
-    if (!writing.streams) TRY(progress_new_phase(&progress, stderr, "generating", 0, false));
+    if (!writing.streams) TRY(progress_new_phase(&progress, launch_log(call), "generating", 0, false));
     Status status = generate(engine, &spec, &generated);
     if (!status) status = writing_end(&writing);
     if (writing.streams) print_end(&writing.printer);
@@ -296,7 +307,7 @@ static Status run_prompts(const Invocation *call, Engine *engine, GenerateSpec s
                                .top_logprobs = config->top_logprobs,
                                .scored = config->beams > 1};
     TRY(result_pack(&result, ret_result));
-    return call->json && config->lines_count ? print_lines(ret_result) : OK;
+    return call->json && config->lines_count && prints(call) ? print_lines(ret_result) : OK;
 }
 
 static Status run_chat(const GenerateConfig *config, Engine *engine, const GenerateSpec *spec,
@@ -314,6 +325,9 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     GenerateConfig *config = options;
     const StopStrings stops = {config->stops, config->stops_count};
     Precision precision = {0};
+    bool here;
+    TRY(generate_enter(call, config, &here));
+    if (!here) return OK;
     TRY(kernels_precision(config->device, config->precision, &precision));
     TRY(stop_strings_check(&stops));
     CLEANUP(model_dir_done) ModelDir dir = {0};
@@ -324,7 +338,7 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     TRY(engine_find(config->model, &dir, &model));
     if (config->rope_scaling) TRY(rope_extend(config->rope_scaling, &model));
     TRY(apply_generation_config(call, config, dir.path));
-    TRY(find_tokenizer(config, dir.path, &model, &tokenizer));
+    TRY(find_tokenizer(call, config, dir.path, &model, &tokenizer));
     TRY(collect_prompts(&list, config, tokenizer));
     size_t prompts = list.used;
     if (config->interactive && prompts > 1) return USAGE("--interactive starts from at most one prompt");
@@ -332,23 +346,24 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     TRY(token_biases_parse(config->biases, config->biases_count, tokenizer, model.vocab, &biases));
     GenerateSpec spec = make_spec(config, &list, &model, biases);
     if (stops.count) spec.beam.check = writing_check_stop;
-    warn_long_prompts(&spec, &model, config->samples);
+    if (prints(call)) warn_long_prompts(&spec, &model, config->samples);
     CLEANUP(engine_freep) Engine *engine = NULL;
     CLEANUP(progress_freep) Progress *progress = NULL;
-    TRY(progress_new_phase(&progress, stderr, "loading model", 0, false));
+    TRY(progress_new_phase(&progress, launch_log(call), "loading model", 0, false));
     TRY(engine_new(&engine, config->model,
                    &(EngineOptions){.device = config->device,
                                     .kernels = config->kernels,
                                     .threads = (int)config->threads,
                                     .dtype = precision.dtype,
                                     .rope_scaling = config->rope_scaling,
-                                    .cache = config->kv}));
+                                    .cache = config->kv,
+                                    .cp = call->world}));
     progress_end(progress);
     TRY(device_check_precision(engine->device, precision.name));
     engine->device->advice = "a smaller {batch} or {max-tokens}, or {kv} int8";
     device_allow_tf32(engine->device, precision.tf32);
-    warn_unused(&engine->report, config->model);
-    warn_input(config, &list);
+    if (prints(call)) warn_unused(&engine->report, config->model);
+    if (prints(call)) warn_input(config, &list);
     if (config->interactive) return run_chat(config, engine, &spec, tokenizer, &stops, prompts > 0);
     return run_prompts(call, engine, spec, tokenizer, &stops, ret_result);
 }

@@ -16,7 +16,7 @@ typedef struct GenerateConfig {
     const char *model, *tokenizer;
     const char **prompts, **files, **lines, **ids, **stops, **biases;
     int prompts_count, files_count, lines_count, ids_count, stops_count, biases_count;
-    int64_t samples, max_tokens, shift, top_k, batch, threads, no_repeat_ngram, beams, top_logprobs;
+    int64_t samples, max_tokens, shift, top_k, batch, threads, no_repeat_ngram, beams, top_logprobs, cp;
     double temperature, top_p, min_p, typical_p, repetition_penalty, length_penalty;
     uint64_t seed;
     bool interactive, greedy, stream, logprobs, ignore_end, add_special, skip_special, generation_config;
@@ -34,6 +34,14 @@ MUST_USE Status generation_config_apply(const Invocation *call, GenerateConfig *
 MUST_USE Status generate_options_check(const Invocation *call, const GenerateConfig *config);
 /* "false", "true" or "never" */
 EarlyStopping early_stopping_of(const char *text);
+
+/* ---- several ranks ---- */
+
+/* With --cp: joins the ranks and divides the cores among them. If the ranks have yet to be started, runs this
+ * command line on them instead, and *ret_here is false. */
+MUST_USE Status generate_enter(Invocation *call, GenerateConfig *config, bool *ret_here);
+/* Whether `out` is a terminal, also if it is that of the process which started the ranks. */
+bool generate_to_terminal(FILE *out);
 
 /* ---- decoding and printing tokens as they are sampled ---- */
 

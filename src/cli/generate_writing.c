@@ -2,7 +2,6 @@
 #include "cli/generate.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "base/memory.h"
 #include "cli/show.h"
@@ -10,7 +9,7 @@
 /* ---- printing ---- */
 
 Printer printer_of(FILE *out) {
-    return (Printer){.out = out, .terminal = isatty(fileno(out))};
+    return (Printer){.out = out, .terminal = generate_to_terminal(out)};
 }
 
 /* An undertrained model may generate any byte; control characters are replaced on a terminal. */

@@ -72,6 +72,7 @@ BatchSize batch_size(const Engine *engine, const GenerateSpec *spec, int64_t lon
     if (size.context > limit) size.context = limit;
     if (size.batch > 0) return size;
     size_t bytes = session_cache_bytes(&engine->model->config, size.context, engine->cache);
+    if (engine->cp) bytes = (bytes + (size_t)engine->cp->size - 1) / (size_t)engine->cp->size;
     int64_t fits = (int64_t)((size_t)AUTO_CACHE / bytes);
     size.batch = fits < 1 ? 1 : fits > AUTO_BATCH ? AUTO_BATCH : fits;
     return size;

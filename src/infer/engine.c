@@ -78,6 +78,7 @@ static Status engine_begin(Engine **ret_engine, const EngineOptions *options) {
     TRY(kernels_for(device, options->kernels, &engine->exec.table));
     TRY(stream_new(&engine->stream, engine->device));
     engine->exec.stream = engine->stream;
+    engine->cp = options->cp && options->cp->size > 1 ? options->cp : NULL;
     TRY(group_new_self(&engine->tp));
     return MOVE(ret_engine, engine);
 }

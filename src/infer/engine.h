@@ -13,12 +13,14 @@ typedef struct EngineOptions {
     DType dtype;              /* compute type, also of the weights */
     const char *rope_scaling; /* see rope_extend; NULL: the model's */
     const char *cache;        /* type of the KV cache: "fp32", "bf16", "int8"; NULL: dtype */
+    Group *cp;                /* ranks that divide the KV cache, only on CPUs; NULL: one rank */
 } EngineOptions;
 
 typedef struct Engine {
     Device *device;
     Stream *stream;
     Group *tp;
+    Group *cp; /* of the options */
     Model *model;
     Store *params;
     Exec exec;

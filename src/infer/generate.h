@@ -79,7 +79,8 @@ typedef struct Generated {
 int64_t window_start(const GenerateSpec *spec, const ModelConfig *config, int64_t count);
 
 /* Continues all prompts. A prompt's output does not depend on the other prompts or the batch size: bit for
- * bit on the CPU, up to rounding on a GPU. The chunk size affects only rounding. */
+ * bit on the CPU, up to rounding on a GPU or on several ranks. The chunk size affects only rounding. All
+ * ranks make the same call and get the same output. */
 MUST_USE Status generate(Engine *engine, const GenerateSpec *spec, Generated **ret_generated);
 void generated_free(Generated *generated);
 DEFINE_FREEP(Generated, generated)

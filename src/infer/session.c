@@ -18,61 +18,21 @@
  * `next` until session_feed asks for it. Lengths count only what was fed, so a step that nobody asks for
  * leaves nothing behind: the cache past a sequence's length is undefined anyway.
  *
+ * With several ranks, each has a part of every sequence's positions in its cache (model/cache_split.h).
+ * A prompt's chunk is then a round: as many rows on each rank as a block of its part, from a multiple of a
+ * round on. Steps, and prompts that continue within a round, have the same rows on all ranks.
+ * The first rank computes the logits for all, so that they choose the same tokens even if their CPUs differ.
+ *
  * Rotary frequencies may depend on a sequence's length (model/rope.h). Row p of the rotary table is that of a
  * sequence that ends at p, which is what a decode step needs. A prompt needs the rows of its last token's
  * length for all its tokens, so they are computed for it, and its chunks have one sequence.
  */
-#include "infer/session.h"
+#include "infer/session_internal.h"
 
 #include <string.h>
 
 #include "base/format.h"
 #include "model/rope.h"
-
-enum { MAX_RECORDED = 64 }; /* record steps of up to this many sequences */
-enum { STEP_ROWS = 16 };    /* sequences per decode step on the CPU */
-enum { RING = 2 };          /* steps whose results the host has not read: the one fed and the one after it */
-
-/* State of decode steps with a given number of sequences. */
-typedef struct StepState {
-    bool done_once, not_recordable;
-    Recording *recording; /* NULL: not recorded yet */
-} StepState;
-
-/* The step after the last one that was fed, if it was started already. It feeds the argmax. */
-typedef struct Ahead {
-    int64_t count; /* sequences; 0: not started */
-    int64_t valid; /* the first ones, whose results may be used */
-    bool finished; /* results are in Session.next */
-    int event;     /* in Session.event */
-} Ahead;
-
-struct Session {
-    Engine *engine;
-    bool best_only, run_ahead, separate; /* separate: one sequence per chunk */
-    int64_t B, S, K;
-    Buffer memory, scratch, rope, prompt_rope;
-    Tensor rope_table;     /* see Pass.rope */
-    Tensor prompt_table;   /* of the prompt that is being fed; absent if it would be the same */
-    KvCache *cache;        /* per layer */
-    KvCache *active;       /* per layer: the part that belongs to the current chunk */
-    Tensor inputs;         /* (B*(K+2)) int32: the chunk's tokens (b,T), past (b), fresh (b) */
-    Tensor x, y;           /* (B,K,C), or less if chunks have one sequence */
-    Tensor last;           /* (B,C) */
-    Tensor logits;         /* (B,V) */
-    Tensor best;           /* (B) int32 */
-    Buffer saved;          /* part of `memory`, reused by every layer */
-    int64_t *length, *fed; /* (B) in host memory: tokens in the cache, tokens of the current feed processed */
-    int32_t *input, *next; /* (B) in host memory: tokens of the last step, argmax of the step ahead */
-    Ahead ahead;
-    void *event[RING]; /* ends of steps, in turn */
-    StepState step_state[MAX_RECORDED + 1];
-    /* Host buffers for transfers to and from the device. */
-    Buffer stage;  /* int32: like `inputs` */
-    Buffer scores; /* (B,V) fp32 */
-    Buffer chosen; /* (B) int32: like `best` */
-    Buffer ring;   /* (B,RING) int32: argmax of steps, which the device writes; see argmax_advance */
-};
 
 static int64_t min(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -91,24 +51,27 @@ size_t session_cache_bytes(const ModelConfig *config, int64_t context, DType dty
 static void layout(Session *s, size_t saved, Bump *bump) {
     const ModelConfig *c = &s->engine->model->config;
     DType dtype = s->engine->params->dtype;
-    Tensor cache =
-        tensor_4d(NULL, s->engine->cache, s->B, config_kv_heads(c), s->S, cache_width(c, s->engine->cache));
+    CachePart first = s->split.part; /* no rank has more positions than the first */
+    first.rank = 0;
+    Tensor cache = tensor_4d(NULL, s->engine->cache, s->B, config_kv_heads(c),
+                             cache_rows_before(&first, s->S), cache_width(c, s->engine->cache));
     int64_t rows = s->separate ? (s->B > s->K ? s->B : s->K) : s->B * s->K;
     Tensor wide = tensor_2d(NULL, dtype, rows, c->hidden);
     for (int64_t i = 0; i < c->layers; i++) {
         s->cache[i].k = tensor_take(bump, cache);
         s->cache[i].v = tensor_take(bump, cache);
     }
-    s->inputs = tensor_take(bump, tensor_1d(NULL, DT_I32, s->B * (s->K + 2)));
+    s->inputs = tensor_take(bump, tensor_1d(NULL, DT_I32, s->B * (s->K + 2) + 2 * first.ranks));
     s->x = tensor_take(bump, wide);
     s->y = tensor_take(bump, wide);
     s->last = tensor_take(bump, tensor_2d(NULL, dtype, s->B, c->hidden));
     s->logits = tensor_take(bump, tensor_2d(NULL, DT_F32, s->B, c->vocab));
     s->best = tensor_take(bump, tensor_1d(NULL, DT_I32, s->B));
+    cache_split_take(&s->split, c, dtype, min(s->B, STEP_ROWS), s->K, bump);
     s->saved = (Buffer){.data = bump_take(bump, saved), .bytes = saved, .tag = MEM_ACTIVATIONS};
 }
 
-static Shape shape_of(const Session *s, int64_t B, int64_t T) {
+Shape session_shape(const Session *s, int64_t B, int64_t T) {
     return (Shape){.B = B, .T = T, .tp = 1, .dtype = s->engine->params->dtype};
 }
 
@@ -127,8 +90,8 @@ static void measure(const Session *s, Shape shape, size_t *saved, size_t *scratc
 static Status allocate(Session *s) {
     const Model *model = s->engine->model;
     size_t saved = 0, scratch = output_logits_scratch(&model->block[model->count - 1], HEAD_LM, s->B);
-    measure(s, shape_of(s, s->separate ? 1 : s->B, s->K), &saved, &scratch);
-    measure(s, shape_of(s, s->B, 1), &saved, &scratch);
+    measure(s, session_shape(s, s->separate ? 1 : s->B, s->K), &saved, &scratch);
+    measure(s, session_shape(s, s->B, 1), &saved, &scratch);
     Bump bump = {0};
     layout(s, saved, &bump);
     Device *device = s->engine->device;
@@ -173,7 +136,8 @@ Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t
     TRY(mem_new(1, sizeof *s, &s));
     s->engine = engine;
     s->separate = device_is_host(engine->device);
-    s->B = batch, s->S = context, s->K = min(chunk, context);
+    s->split = (CacheSplit){.group = engine->cp, .part = cache_part(engine->cp, context, chunk)};
+    s->B = batch, s->S = context, s->K = s->split.part.block;
     TRY(mem_new((size_t)c->layers, sizeof *s->cache, &s->cache));
     TRY(mem_new((size_t)c->layers, sizeof *s->active, &s->active));
     TRY(mem_new((size_t)s->B, sizeof *s->length, &s->length));
@@ -214,49 +178,9 @@ void session_free(Session *s) {
     free(s);
 }
 
-/* A range of sequences that go through the model together. */
-typedef struct Range {
-    int64_t first, count;
-} Range;
-
-/* The shape of a range's next chunk; 0 x 0 when all tokens are fed. Padding must not extend past the context.
- */
-static Shape next_chunk(const Session *s, const Feed *feed, Range range) {
-    int64_t rows = 0, longest = 0, free_tokens = s->K;
-    for (int64_t b = range.first; b < range.first + range.count; b++) {
-        int64_t left = feed[b].count - s->fed[b];
-        if (left == 0) continue;
-        rows = b - range.first + 1;
-        free_tokens = min(free_tokens, s->S - s->length[b]);
-        if (left > longest) longest = left;
-    }
-    return shape_of(s, rows, min(longest, free_tokens));
-}
-
-/* Offsets of past and fresh in `inputs`. */
-static int64_t past_at(Shape shape) {
-    return shape.B * shape.T;
-}
-static int64_t fresh_at(Shape shape) {
-    return past_at(shape) + shape.B;
-}
-
-/* Writes the chunk's tokens, past and fresh counts to the staging buffer. The previous transfer must be
- * complete. */
-static void stage_chunk(Session *s, const Feed *feed, int64_t first, Shape shape) {
-    int32_t *tokens = s->stage.data, *past = tokens + past_at(shape), *fresh = tokens + fresh_at(shape);
-    memset(tokens, 0, (size_t)(shape.B * shape.T) * sizeof *tokens);
-    for (int64_t i = 0; i < shape.B; i++) {
-        int64_t b = first + i, added = min(feed[b].count - s->fed[b], shape.T);
-        fresh[i] = (int32_t)added;
-        past[i] = added ? (int32_t)s->length[b] : 0;
-        if (added) memcpy(tokens + i * shape.T, feed[b].ids + s->fed[b], (size_t)added * sizeof *tokens);
-    }
-}
-
 /* Writes token[b] of a range of sequences, for a decode step, to the staging buffer. */
 static void stage_step(Session *s, const int32_t *token, Range range) {
-    Shape shape = shape_of(s, range.count, 1);
+    Shape shape = session_shape(s, range.count, 1);
     int32_t *tokens = s->stage.data, *past = tokens + past_at(shape), *fresh = tokens + fresh_at(shape);
     for (int64_t i = 0; i < range.count; i++) {
         tokens[i] = token[range.first + i];
@@ -265,9 +189,9 @@ static void stage_step(Session *s, const int32_t *token, Range range) {
     }
 }
 
-/* Copies the staged inputs to the device. */
-static Status upload(Session *s, Shape shape) {
-    size_t staged = (size_t)(fresh_at(shape) + shape.B) * sizeof(int32_t);
+Status session_upload(Session *s, Shape shape) {
+    int64_t more = s->split.own_rows ? 2 * s->split.part.ranks : 0;
+    size_t staged = (size_t)(fresh_at(shape) + shape.B + more) * sizeof(int32_t);
     return stream_copy(s->engine->stream, s->inputs.data, s->stage.data, staged, COPY_TO_DEVICE);
 }
 
@@ -281,9 +205,7 @@ static Pass pass_of(Session *s, Shape shape) {
     };
 }
 
-/* Runs the chunk in `inputs`, of sequences first .., through all blocks but the head; *ret_x is the output.
- */
-static Status run_chunk(Session *s, int64_t first, Shape shape, Tensor rope, Tensor *ret_x) {
+Status session_run(Session *s, int64_t first, Shape shape, Tensor rope, Tensor *ret_x) {
     const Model *model = s->engine->model;
     int64_t B = shape.B, T = shape.T, C = model->config.hidden;
     Micro micro = {.B = B, .T = T, .tokens = tensor_2d(s->inputs.data, DT_I32, B, T)};
@@ -291,7 +213,11 @@ static Status run_chunk(Session *s, int64_t first, Shape shape, Tensor rope, Ten
         .past = tensor_slice(s->inputs, past_at(shape), B),
         .fresh = tensor_slice(s->inputs, fresh_at(shape), B),
         .cache = s->active,
+        .split = s->split.group ? &s->split : NULL,
     };
+    int64_t ranks = s->split.part.ranks;
+    s->split.past = tensor_slice(s->inputs, fresh_at(shape) + B, ranks);
+    s->split.fresh = tensor_slice(s->inputs, fresh_at(shape) + B + ranks, ranks);
     for (int64_t i = 0; i < model->config.layers; i++) {
         s->active[i].k = tensor_slice(s->cache[i].k, first, B);
         s->active[i].v = tensor_slice(s->cache[i].v, first, B);
@@ -312,34 +238,19 @@ static Status run_chunk(Session *s, int64_t first, Shape shape, Tensor rope, Ten
     return OK;
 }
 
-/* Marks the chunk's tokens as fed, and saves the hidden state of each sequence whose last token was in it. */
-static Status finish_chunk(Session *s, const Feed *feed, int64_t first, Shape shape, Tensor x) {
-    size_t row = (size_t)s->last.dim[1] * dtype_size(s->last.dtype);
-    for (int64_t i = 0; i < shape.B; i++) {
-        int64_t b = first + i, added = min(feed[b].count - s->fed[b], shape.T);
-        s->fed[b] += added;
-        s->length[b] += added;
-        if (!added || s->fed[b] < feed[b].count) continue;
-        TRY(stream_copy(s->engine->stream, (char *)s->last.data + (size_t)b * row,
-                        (char *)x.data + (size_t)(i * shape.T + added - 1) * row, row, COPY_ON_DEVICE));
-    }
-    return OK;
-}
-
 static float *logits_of(const Session *s, int64_t sequence) {
     return (float *)s->scores.data + sequence * s->logits.dim[1];
 }
 
-/* Computes logits of the next tokens from x (b,C), for sequences first .., and copies them to the host unless
- * only the argmax is needed there. */
-static Status compute_logits(Session *s, int64_t first, Tensor x, Tensor *ret_logits) {
+Status session_compute_logits(Session *s, int64_t first, Tensor x, Tensor *ret_logits) {
     const Model *model = s->engine->model;
     int64_t count = x.dim[0];
     int at = model->count - 1;
-    Pass pass = pass_of(s, shape_of(s, count, 1));
+    Pass pass = pass_of(s, session_shape(s, count, 1));
     pass.param = s->engine->params->view[at];
     *ret_logits = tensor_slice(s->logits, first, count);
-    TRY(output_logits(&model->block[at], &pass, HEAD_LM, *ret_logits, x));
+    if (s->split.part.rank == 0) TRY(output_logits(&model->block[at], &pass, HEAD_LM, *ret_logits, x));
+    if (s->split.group) TRY(broadcast(s->split.group, s->engine->stream, *ret_logits, 0, NULL));
     if (s->best_only) return OK;
     return stream_copy(s->engine->stream, logits_of(s, first), ret_logits->data, tensor_bytes(*ret_logits),
                        COPY_TO_HOST);
@@ -348,12 +259,12 @@ static Status compute_logits(Session *s, int64_t first, Tensor x, Tensor *ret_lo
 /* Decodes one token for each sequence of a range. With best_only it is in `inputs`, where the argmax then
  * replaces it; otherwise it is staged. */
 static Status step(Session *s, Range range) {
-    Shape shape = shape_of(s, range.count, 1);
+    Shape shape = session_shape(s, range.count, 1);
     Tensor x, logits;
-    if (!s->best_only) TRY(upload(s, shape));
-    TRY(run_chunk(s, range.first, shape, s->rope_table, &x));
+    if (!s->best_only) TRY(session_upload(s, shape));
+    TRY(session_run(s, range.first, shape, s->rope_table, &x));
     x = tensor_2d(x.data, x.dtype, range.count, s->last.dim[1]);
-    TRY(compute_logits(s, range.first, x, &logits));
+    TRY(session_compute_logits(s, range.first, x, &logits));
     if (!s->best_only) return OK;
     Tensor ring = tensor_2d(s->ring.data, DT_I32, s->B, RING);
     return argmax_advance(&s->engine->exec, tensor_slice(ring, range.first, range.count),
@@ -393,18 +304,14 @@ static Status replay_step(Session *s, int64_t count) {
     return step_state->recording ? recording_replay(step_state->recording) : step(s, (Range){0, count});
 }
 
-/* The next range: up to `max` sequences, or all of them. */
-static Range next_range(int64_t first, int64_t count, bool separate, int64_t max) {
-    return (Range){first, separate ? min(count - first, max) : count};
-}
-
 /* Starts a step that feeds token[b] to sequence b. The previous transfer must be complete. */
 static Status start_step(Session *s, const int32_t *token, int64_t count) {
     Range range;
     for (int64_t first = 0; first < count; first += range.count) {
-        range = next_range(first, count, s->separate, STEP_ROWS);
+        range = session_range(first, count, s->separate, STEP_ROWS);
+        s->split.own_rows = false;
         stage_step(s, token, range);
-        if (s->best_only) TRY(upload(s, shape_of(s, range.count, 1)));
+        if (s->best_only) TRY(session_upload(s, session_shape(s, range.count, 1)));
         TRY(s->separate ? step(s, range) : replay_step(s, range.count));
     }
     return OK;
@@ -492,54 +399,6 @@ static Status feed_step(Session *s, const Feed *feed, int64_t count) {
     return accept_ahead(s, count);
 }
 
-/* ---- prompts ---- */
-
-/* The rotary table of the one sequence in a range. */
-static Status prompt_rope(Session *s, const Feed *feed, Range range, Tensor *ret_table) {
-    int64_t past = s->length[range.first], count = feed[range.first].count, D = tensor_cols(s->prompt_table);
-    CLEANUP(mem_freep) float *rows = NULL;
-    TRY(mem_new((size_t)(count * D), sizeof *rows, &rows));
-    TRY(rope_rows(&s->engine->model->config, past + count, past, count, rows));
-    *ret_table = s->prompt_table;
-    TRY(stream_copy(s->engine->stream, (float *)s->prompt_table.data + past * D, rows,
-                    (size_t)(count * D) * sizeof *rows, COPY_TO_DEVICE));
-    return stream_sync(s->engine->stream);
-}
-
-static Status feed_range(Session *s, const Feed *feed, Range range) {
-    Tensor rope = s->rope_table;
-    if (s->prompt_table.data && feed[range.first].count > 1) TRY(prompt_rope(s, feed, range, &rope));
-    for (Shape shape; (shape = next_chunk(s, feed, range)).B > 0;) {
-        Tensor x;
-        TRY(stream_sync(s->engine->stream)); /* the previous chunk has left the staging buffer */
-        stage_chunk(s, feed, range.first, shape);
-        TRY(upload(s, shape));
-        TRY(run_chunk(s, range.first, shape, rope, &x));
-        TRY(finish_chunk(s, feed, range.first, shape, x));
-    }
-    return OK;
-}
-
-static Status feed_chunks(Session *s, const Feed *feed, int64_t count) {
-    Range range;
-    TRY(drop_ahead(s));
-    memset(s->fed, 0, (size_t)s->B * sizeof *s->fed);
-    for (int64_t first = 0; first < count; first += range.count) {
-        range = next_range(first, count, s->separate || s->prompt_table.data, 1);
-        TRY(feed_range(s, feed, range));
-    }
-    for (int64_t first = 0; first < count; first += range.count) {
-        range = next_range(first, count, s->separate, STEP_ROWS);
-        Tensor logits, best = tensor_slice(s->best, first, range.count);
-        TRY(compute_logits(s, first, tensor_slice(s->last, first, range.count), &logits));
-        if (!s->best_only) continue;
-        TRY(argmax(&s->engine->exec, best, logits));
-        TRY(stream_copy(s->engine->stream, (int32_t *)s->chosen.data + first, best.data, tensor_bytes(best),
-                        COPY_TO_HOST));
-    }
-    return stream_sync(s->engine->stream);
-}
-
 Status session_feed(Session *s, const Feed *feed, int64_t count) {
     if (count < 1 || count > s->B)
         return FAILED("internal: %lld sequences fed to a session of %lld", (long long)count, (long long)s->B);
@@ -552,7 +411,9 @@ Status session_feed(Session *s, const Feed *feed, int64_t count) {
                 (long long)s->S);
         is_step &= feed[b].count == 1;
     }
-    return is_step ? feed_step(s, feed, count) : feed_chunks(s, feed, count);
+    if (is_step) return feed_step(s, feed, count);
+    TRY(drop_ahead(s));
+    return session_feed_chunks(s, feed, count);
 }
 
 void session_enable_argmax(Session *s) {
@@ -600,7 +461,7 @@ static Status copy_cache(Session *s, Tensor cache, int64_t to, int64_t from) {
     size_t pieces = s->separate ? (size_t)cache.dim[1] : 1;
     size_t stride = tensor_bytes(tensor_slice(cache, from, 1)) / pieces;
     int64_t positions = s->separate ? s->length[from] + (from < s->ahead.valid) : s->S;
-    size_t used = stride / (size_t)s->S * (size_t)positions;
+    size_t used = stride / (size_t)cache.dim[2] * (size_t)cache_rows_before(&s->split.part, positions);
     for (size_t i = 0; i < pieces; i++)
         TRY(stream_copy(s->engine->stream, target + i * stride, source + i * stride, used, COPY_ON_DEVICE));
     return OK;

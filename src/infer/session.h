@@ -8,13 +8,14 @@
 typedef struct Session Session;
 
 /* Allocates caches for `batch` sequences of up to `context` tokens. New tokens are processed in chunks of up
- * to `chunk` tokens, which bounds the memory of a long prompt. The engine must outlive the session. */
+ * to `chunk` tokens, on each rank, which bounds the memory of a long prompt. The engine must outlive the
+ * session. With several ranks, all make the same calls. */
 MUST_USE Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t context,
                             int64_t chunk);
 void session_free(Session *session);
 DEFINE_FREEP(Session, session)
 
-/* Bytes of KV cache per sequence of `context` tokens. */
+/* Bytes of KV cache per sequence of `context` tokens, on all ranks together. */
 size_t session_cache_bytes(const ModelConfig *config, int64_t context, DType dtype);
 
 /* New tokens of one sequence (borrowed). */

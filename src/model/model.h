@@ -83,9 +83,12 @@ typedef struct KvCache {
     Tensor k, v; /* (B,G,S,D): G heads of k and v */
 } KvCache;
 
+typedef struct CacheSplit CacheSplit; /* model/cache_split.h */
+
 typedef struct Decode {
-    Tensor past, fresh; /* (B) int32: cached and new positions */
-    KvCache *cache;     /* one per layer, in order */
+    Tensor past, fresh;      /* (B) int32: cached and new positions */
+    KvCache *cache;          /* one per layer, in order */
+    const CacheSplit *split; /* NULL: the cache has all positions */
 } Decode;
 
 /* Access to a vocabulary matrix that is gathered piece by piece: piece k has the matrix's rows

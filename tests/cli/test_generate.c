@@ -6,6 +6,8 @@
 
 #include "corpus.h"
 
+#include "comm/mpi.h"
+
 #define SENTENCE                                                                                             \
     "Gr\xC3\xBC\xC3\x9F\x65 aus K\xC3\xB6ln: 5 \xE2\x82\xAC f\xC3\xBCr 3 \xF0\x9F\x99\x82 und mehr.\n"
 #define SHAPE                                                                                                \
@@ -433,6 +435,47 @@ static void padded_vocabularies(void **state) {
     json_decref(json);
 }
 
+/* ---- several ranks ---- */
+
+/* The text of one rank, streamed and as JSON lines, from one rank only. The prompt is longer than the
+ * context. */
+static void ranks_divide_the_cache(void **state) {
+    static const char *const options[] = {"--greedy", "--seed 5 --samples 3", "--beams 3 --samples 2",
+                                          "--greedy --kv int8", "--prompts lines.txt --greedy --json"};
+    if (!mpi_built()) skip();
+    assert_line("head -c 400 text.txt > long.txt && printf 'Gr\\n5\\n' > lines.txt", "");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "$WEFT generate --model run --prompt-file long.txt --max-tokens 30 %s --threads 1 ",
+                 options[i]);
+        Ran one = shell(line);
+        strcat(line, "--cp 2");
+        Ran two = shell(line);
+        if (one.code || two.code) fail_msg("%s: %s%s", line, one.err, two.err);
+        assert_string_equal(one.out, two.out);
+        assert_int_equal(strstr(one.err, "the model sees") != NULL,
+                         strstr(two.err, "the model sees") != NULL);
+        ran_done(&one);
+        ran_done(&two);
+    }
+}
+
+static void ranks_refuse_options(void **state) {
+    static const char *const refused[][2] = {
+        {"--cp 2 --interactive", "--interactive cannot be combined with --cp"},
+        {"--cp 2 --prompt -", "--cp cannot be combined with a prompt from standard input (-)"},
+        {"--cp 2 --prompts -", "--cp cannot be combined with a prompt from standard input (-)"},
+        {"--cp 2 --prompt Gr --device cuda", "--cp needs --device cpu"},
+        {"--cp 0 --prompt Gr", "--cp"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "$WEFT generate --model run %s </dev/null", refused[i][0]);
+        assert_line_fails(line, 2, refused[i][1]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_the_models_tokenizer),
@@ -450,6 +493,8 @@ int main(void) {
         cmocka_unit_test(log_probabilities),
         cmocka_unit_test(mismatched_options),
         cmocka_unit_test(padded_vocabularies),
+        cmocka_unit_test(ranks_divide_the_cache),
+        cmocka_unit_test(ranks_refuse_options),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "model/cache_split.h"
+
 /* Heads on a rank. */
 static int64_t local_heads(const ModelConfig *c, int tp) {
     return c->heads / tp;
@@ -331,6 +333,7 @@ static Status attend(const Block *block, Pass *pass, const AttentionSaved *s, Te
     }
     if (!pass->decode) return attention_forward(pass->exec, s->att, s->lse, qkv, pass->micro->lens, spec);
     KvCache *cache = &pass->decode->cache[block->index];
+    if (pass->decode->split) return cache_split_attend(pass, s->att, cache, qkv, spec);
     return attention_decode(pass->exec, s->att, cache->k, cache->v, qkv, pass->decode->past,
                             pass->decode->fresh, spec);
 }
