@@ -21,6 +21,8 @@ json_t *show_names(char *const *names, size_t count);
 
 /* Prints a comparison: the table, then its summary in prose. */
 MUST_USE Status show_results(const Results *results, FILE *out);
+/* Writes the summary, then each conclusion with its verdict; nothing if the summary is empty. */
+MUST_USE Status show_findings(const char *summary, const json_t *findings, FILE *out);
 
 /* ---- errors of standard output ---- */
 

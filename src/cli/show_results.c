@@ -45,25 +45,32 @@ static void put_wrapped(FILE *out, const char *text, int width, bool utf8) {
     fputc('\n', out);
 }
 
-/* The study, then each of its conclusions with the verdict. */
-static Status put_findings(FILE *out, const Results *results, TableLook look) {
-    CLEANUP(mem_freep) char *text = NULL;
-    CLEANUP(json_decrefp) json_t *findings = NULL;
+Status show_findings(const char *summary, const json_t *findings, FILE *out) {
     const json_t *finding;
     size_t i;
-    TRY(findings_text(results, &text));
-    TRY(findings_json(results, &findings));
-    if (!*text) return OK;
+    int width = terminal_width(out);
+    bool utf8 = terminal_utf8();
+    if (!*summary) return OK;
     fputc('\n', out);
-    put_wrapped(out, text, look.width, look.utf8);
+    put_wrapped(out, summary, width, utf8);
     json_array_foreach(findings, i, finding) {
         CLEANUP(mem_freep) char *line = NULL;
-        TRY(str_format(&line, "- %s: %s (%s).", json_string_at(finding, "text"),
-                       json_string_at(finding, "verdict"), json_string_at(finding, "detail")));
+        const char *part = json_string_at(finding, "part");
+        TRY(str_format(&line, "- %s: %s (%s%s%s).", json_string_at(finding, "text"),
+                       json_string_at(finding, "verdict"), part ? part : "", part ? ": " : "",
+                       json_string_at(finding, "detail")));
         terminal_clean(line);
-        put_wrapped(out, line, look.width, look.utf8);
+        put_wrapped(out, line, width, utf8);
     }
     return OK;
+}
+
+static Status put_findings(FILE *out, const Results *results) {
+    CLEANUP(mem_freep) char *text = NULL;
+    CLEANUP(json_decrefp) json_t *findings = NULL;
+    TRY(findings_text(results, &text));
+    TRY(findings_json(results, &findings));
+    return show_findings(text, findings, out);
 }
 
 Status show_results(const Results *results, FILE *out) {
@@ -90,5 +97,5 @@ Status show_results(const Results *results, FILE *out) {
         fputc('\n', out);
         grid_text(out, &steps);
     }
-    return put_findings(out, results, look);
+    return put_findings(out, results);
 }

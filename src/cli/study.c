@@ -21,6 +21,7 @@
 #include "device/registry.h"
 #include "plan/cluster.h"
 #include "report/page_parts.h"
+#include "report/study.h"
 
 /* clang-format off */
 static const Option study_table[] = {
@@ -422,8 +423,13 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     children_watch_signals();
     TRY(fetch(&study));
     TRY(run_parts(&study));
+    json_t *findings = NULL;
+    TRY(parts_findings(study.record, study.out, &findings));
     *ret_result = json_incref(study.record);
-    return json_object_set_new(*ret_result, "dir", json_string(study.out)) ? FAILED("out of memory") : OK;
+    return json_object_set_new(*ret_result, "findings", findings) ||
+                   json_object_set_new(*ret_result, "dir", json_string(study.out))
+               ? FAILED("out of memory")
+               : OK;
 }
 
 static void show_list(const json_t *studies, FILE *out) {
@@ -444,14 +450,23 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const json_t *part;
     size_t i;
     char time[FORMAT_SIZE];
+    int width = 0;
     if (json_object_get(result, "studies")) return show_list(json_object_get(result, "studies"), out), OK;
     json_array_foreach(json_object_get(result, "parts"), i, part) {
+        int length = (int)strlen(json_string_at(part, "title"));
+        if (length > width) width = length;
+    }
+    json_array_foreach(json_object_get(result, "parts"), i, part) {
         const char *error = json_string_at(part, "error"), *state = json_string_at(part, "state");
-        fprintf(out, "%-32s %-11s %8s%s", json_string_at(part, "title"), state,
+        fprintf(out, "%-*s  %-11s %8s%s", width, json_string_at(part, "title"), state,
                 format_duration(time, json_number_at(part, "seconds")), error ? "  " : "");
         if (error) terminal_put(out, error, strlen(error));
         fputc('\n', out);
     }
+    CLEANUP(mem_freep) char *summary = NULL;
+    const json_t *findings = json_object_get(result, "findings");
+    TRY(verdicts_text(findings, "", &summary));
+    TRY(show_findings(summary, findings, out));
     fprintf(out, "\nwrote %s/report.html\n", json_string_at(result, "dir"));
     return OK;
 }
@@ -461,17 +476,13 @@ const Command command_study = {
     .summary = "repeat a published study in one command",
     .description =
         "Without a name, lists the studies with their models, and the time, disk space and downloads that "
-        "they "
-        "take on this machine, as far as plans tell. Otherwise fetches what is missing, after one question, "
-        "and "
-        "runs the study's parts one after another, each as a weft command in a child process. Ctrl-C stops "
-        "at a "
-        "checkpoint with exit code 75; repeat the command to continue. A part that fails does not stop the "
-        "others, and the exit code is 1.\n\n"
+        "they take on this machine, as far as plans tell. Otherwise fetches what is missing, after one "
+        "question, and runs the study's parts one after another, each as a weft command in a child "
+        "process. Ctrl-C stops at a checkpoint with exit code 75; repeat the command to continue. A part "
+        "that fails does not stop the others, and the exit code is 1.\n\n"
         "The output directory contains report.html (a page with the tables, figures and findings of all "
-        "parts), "
-        "study.json, and each part's directory, log (NAME.log) and output (NAME.txt). A study is a file in "
-        "recipes/studies, or any file like these.",
+        "parts), study.json, and each part's directory, log (NAME.log) and output (NAME.txt). A study is a "
+        "file in recipes/studies, or any file like these.",
     .operands = "[NAME | FILE.json]",
     .operands_min = 0,
     .operands_max = 1,

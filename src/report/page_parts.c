@@ -71,29 +71,30 @@ static Status find_in(const char *dir, json_t **ret_findings) {
     return OK;
 }
 
-/* Those of all parts. Files that are damaged are left out; their part says what is wrong with them. */
-static Status find_all(const PartsPage *of, json_t *all) {
+Status parts_findings(const json_t *study, const char *dir, json_t **ret_findings) {
+    CLEANUP(json_decrefp) json_t *all = json_array();
     const json_t *part;
     size_t i, k;
-    json_array_foreach(parts_of(of->study), i, part) {
-        CLEANUP(mem_freep) char *dir = NULL;
+    json_array_foreach(parts_of(study), i, part) {
+        CLEANUP(mem_freep) char *own = NULL;
         CLEANUP(json_decrefp) json_t *findings = NULL;
         json_t *finding;
-        TRY(path_join(&dir, of->dir, json_string_at(part, "name")));
-        CLEANUP(status_freep) Status damaged = find_in(dir, &findings);
+        TRY(path_join(&own, dir, json_string_at(part, "name")));
+        CLEANUP(status_freep) Status damaged = find_in(own, &findings);
         json_array_foreach(findings, k, finding) {
             if (json_object_set(finding, "part", json_object_get(part, "title")) ||
                 json_array_append(all, finding))
                 return FAILED("out of memory");
         }
     }
+    *ret_findings = json_incref(all);
     return OK;
 }
 
 static Status put_all_findings(Page *page, const PartsPage *of) {
-    CLEANUP(json_decrefp) json_t *all = json_array();
+    CLEANUP(json_decrefp) json_t *all = NULL;
     CLEANUP(mem_freep) char *text = NULL;
-    TRY(find_all(of, all));
+    TRY(parts_findings(of->study, of->dir, &all));
     if (!json_array_size(all)) return OK;
     TRY(verdicts_text(all, "", &text));
     page_section(page, "Findings", text);

@@ -13,4 +13,8 @@
  * PART_LEFT_OUT. DIR/NAME is a part's directory, and DIR/NAME.txt what it printed. */
 MUST_USE Status page_write_parts(const json_t *study, const char *dir);
 
+/* The findings of all parts, as findings_json has them, each with its part's title as "part". Files that are
+ * damaged are left out; on the page, their part says what is wrong with them. */
+MUST_USE Status parts_findings(const json_t *study, const char *dir, json_t **ret_findings);
+
 #endif

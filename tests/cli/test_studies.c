@@ -91,6 +91,8 @@ static void all_parts(void **state) {
     assert_contains(ran.err, "[1/5] Layouts: already finished\n");
     assert_contains(ran.err, "[3/5] Too fast: already failed\n");
     assert_contains(ran.out, "/report.html\n");
+    assert_contains(ran.out, "\nOf 2 conclusions, 1 holds and 1 does not.\n");
+    assert_contains(ran.out, "\n- int8 writes nonsense: does not hold (In int8: loss");
     ran_done(&ran);
     assert_ran(program_run("study", study, "--out", fixture->out, "--retry"), 1, err,
                "[3/5] Too fast (resuming)\n");
@@ -160,7 +162,7 @@ static void stopped(void **state) {
     Ran ran = program_run("study", study, "--out", fixture->out);
     assert_int_equal(ran.code, 0);
     assert_contains(ran.err, "[1/2] Long (resuming)\n");
-    assert_contains(ran.out, "A model                          finished");
+    assert_contains(ran.out, "A model  finished");
     ran_done(&ran);
 }
 
