@@ -133,9 +133,10 @@ static inline int64_t qkv_head(const QkvShape *s, int part, int64_t h) {
 
 /* How many of `rows` rows are at positions before this one. */
 static inline int64_t rows_before(const Positions *at, int64_t rows, int64_t position) {
-    int64_t turn = at->turn ? at->turn : rows, before = position - at->first, after = position - at->second;
+    int64_t turn = at->turn && at->turn < rows ? at->turn : rows;
+    int64_t before = position - at->first, after = position - at->second;
     before = before < 0 ? 0 : before < turn ? before : turn;
-    if (!at->turn || after <= 0) return before;
+    if (turn == rows || after <= 0) return before;
     return before + (after < rows - turn ? after : rows - turn);
 }
 
@@ -147,7 +148,7 @@ static inline int64_t first_position(int64_t start, int64_t window, int64_t posi
     if (first > position) first = position;
     return first > 0 ? first : 0;
 }
-/* The same of whole sequences. `starts` are those of the query's sequence, or NULL. */
+/* The same with the starts of the query's sequence, or NULL. */
 static inline int64_t first_key(const int32_t *starts, int64_t window, int64_t position) {
     return first_position(starts ? starts[position] : 0, window, position);
 }
@@ -156,8 +157,9 @@ static inline int64_t block_at(const BlockSpan *span, int64_t i, int64_t j, int6
     return span->at + i * span->stride[0] + j * span->stride[1] + k * span->stride[2];
 }
 
-static inline const int32_t *starts_of(const Attention *spec, int64_t b, int64_t T) {
-    return spec->starts.data ? tensor_i32(spec->starts) + b * T : NULL;
+/* Those of one of B sequences, by position; NULL: one document. */
+static inline const int32_t *starts_of(const Attention *spec, int64_t b, int64_t B) {
+    return spec->starts.data ? tensor_i32(spec->starts) + tensor_count(spec->starts) / B * b : NULL;
 }
 
 /* How many of V local columns are not padding. */

@@ -122,8 +122,8 @@ typedef struct Attention {
     Dropout dropout;  /* of the attention weights */
     int64_t kv_heads; /* 0: as many key and value heads as query heads; otherwise a divisor of those */
     int64_t window;   /* 0: no window. Only causal */
-    Tensor starts;    /* (B,T) int32, optional, only causal: the position where the document of each query
-                       * starts,    at most the query's own; ascending */
+    Tensor starts;    /* (B,P) int32, optional, only causal: where the document of each position of the
+                       * sequences starts, at most there; ascending. P is T without kv */
     Tensor sums; /* (N * D) fp32, optional, backward only, without kv: += column sums of dqkv as stored, the
                   * bias gradient of the layer that produced qkv (N heads in all) */
 

@@ -126,7 +126,10 @@ static Status check_attention(const char *kernel, Tensor qkv, const QkvShape *sh
     if (spec->window < 0 || (!spec->causal && (spec->window || spec->starts.data)))
         return FAILED("internal: %s: a window of %lld, or starts, without causal", kernel,
                       (long long)spec->window);
-    if (spec->starts.data) TRY(check_index(kernel, "starts", spec->starts, shape->B * shape->T));
+    if (spec->starts.data) {
+        int64_t each = shape->B ? tensor_count(spec->starts) / shape->B : 0;
+        TRY(check_index(kernel, "starts", spec->starts, shape->B * (each > end ? each : end)));
+    }
     if (spec->dropout.p == 0) return OK;
     /* Queries and keys have positions, so in a draw's index only sequence and head have an origin. */
     Dropout heads = spec->dropout;

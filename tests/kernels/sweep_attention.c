@@ -84,17 +84,18 @@ static void over_parts(Sweep *sweep, Body body) {
 
 /* Keys that are not those of qkv, and the positions of both. */
 static void take_parts(Kit *kit, const Args *args, Attention *spec) {
+    enum { POSITIONS = 1000 };
     int64_t B = args->n[0], T = args->n[1], G = args->n[4], K = 3 + (T * 7 + G * 50) % 190;
     int64_t heads = 2 * G + T % 2, apart = args->n[3] % 3 * 30;
     spec->queries = (Positions){10 + 100 * (K % 3), T / 2, 10 + 100 * (K % 3) + T / 2 + apart};
     spec->keys = (Positions){3, K / 3, 3 + K / 3 + 2 * apart};
     spec->kv = kit_uniform(kit, typed(kit, shape4(B, K, heads, args->n[3])), -3, 3);
     spec->window = spec->window ? 1 + K / 2 : 0;
-    if (spec->dropout.p > 0) spec->dropout.extent[1] = 1000;
-    for (int64_t i = 0; spec->starts.data && i < B * T; i++) {
-        int64_t t = i % T, at = t < T / 2 ? spec->queries.first + t : spec->queries.second + t - T / 2;
-        tensor_i32(spec->starts)[i] = (int32_t)((T < 2 ? spec->queries.first + t : at) / 90 * 90);
-    }
+    if (spec->dropout.p > 0) spec->dropout.extent[1] = POSITIONS;
+    if (!spec->starts.data) return;
+    spec->starts = kit_index(kit, shape2(B, POSITIONS), 0, 1);
+    for (int64_t i = 0; i < B * POSITIONS; i++)
+        tensor_i32(spec->starts)[i] = (int32_t)(i % POSITIONS / 90 * 90);
 }
 
 /* Ascending: documents of 9 positions on average. */

@@ -12,19 +12,17 @@ enum { CAUSAL = 1, WINDOWED = 2, DOCUMENTS = 4, DROPPED = 8, PADDED = 16, GROUPE
 /* A rank's rows, and its results. Keys of odd ranks are those of their qkv, which has the queries as well. */
 typedef struct Part {
     Positions at;
-    Tensor qkv, dqkv, kv, dkv, out, lse, dout, starts;
+    Tensor qkv, dqkv, kv, dkv, out, lse, dout;
 } Part;
 
 static int64_t position(const Part *part, int64_t t) {
     return t < part->at.turn ? part->at.first + t : part->at.second + t - part->at.turn;
 }
 
-/* The rank's rows of x (B,T,...), and back. Heads from `first` on; 0: all. */
+/* The rank's rows of x (B,T,N,D). Heads from `first` on; 0: all. */
 static Tensor rows_of(Kit *kit, const Part *part, Tensor x, int64_t first) {
-    int64_t rows = 2 * part->at.turn, N = x.ndim > 2 ? x.dim[2] : 1, width = x.ndim > 2 ? x.dim[3] : 1;
-    int64_t each = (N - first) * width;
-    Tensor mine = kit_take(kit, x.ndim > 2 ? shape4(B, rows, N - first, width) : shape2(B, rows));
-    mine.dtype = x.dtype;
+    int64_t rows = 2 * part->at.turn, N = x.dim[2], width = x.dim[3], each = (N - first) * width;
+    Tensor mine = kit_take(kit, shape4(B, rows, N - first, width));
     for (int64_t row = 0; row < B * rows; row++) {
         int64_t from = row / rows * T + position(part, row % rows);
         memcpy((float *)mine.data + row * each, (float *)x.data + from * N * width + first * width,
@@ -103,7 +101,6 @@ static Part part_of(Kit *kit, const Whole *w, int64_t rank, int64_t ranks) {
     p.out = kit_take(kit, shape4(B, rows, w->H, D));
     p.lse = kit_take(kit, shape3(B, w->H, rows));
     p.dout = rows_of(kit, &p, w->dout, 0);
-    if (w->spec.starts.data) p.starts = rows_of(kit, &p, w->spec.starts, 0);
     p.kv = rank % 2 ? p.qkv : rows_of(kit, &p, w->qkv, w->H);
     p.dkv = rank % 2 ? p.dqkv : kit_take(kit, p.kv);
     for (int64_t i = 0; i < tensor_count(p.lse); i++) tensor_f32(p.lse)[i] = -INFINITY;
@@ -114,7 +111,6 @@ static Part part_of(Kit *kit, const Whole *w, int64_t rank, int64_t ranks) {
 
 static Attention spec_of(const Whole *w, const Part *queries, const Part *keys) {
     Attention spec = w->spec;
-    spec.starts = queries->starts;
     spec.queries = queries->at;
     spec.keys = keys->at;
     spec.kv = keys->kv;

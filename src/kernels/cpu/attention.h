@@ -37,10 +37,10 @@ typedef struct Rows {
     int64_t at, stride, D;
 } Rows;
 
-/* q, k or v of a query head, in qkv or dqkv, one row per position. */
-static inline Rows head_part(Tensor qkv, HeadShape s, int part, int64_t b, int64_t h) {
-    int64_t N = s.qkv.N;
-    return (Rows){qkv, (b * s.T * N + qkv_head(&s.qkv, part, h)) * s.D, N * s.D, s.D};
+/* q of a query head, in qkv or dqkv, or its k or v, where keys and values are: one row per position. */
+static inline Rows head_part(Tensor in, HeadShape s, int part, int64_t b, int64_t h) {
+    int64_t rows = part == PART_Q ? s.T : s.qkv.keys, N = part == PART_Q ? s.qkv.N : s.qkv.M;
+    return (Rows){in, (b * rows * N + qkv_head(&s.qkv, part, h)) * s.D, N * s.D, s.D};
 }
 /* The same in out or dout. */
 static inline Rows head_out(Tensor out, HeadShape s, int64_t b, int64_t h) {
@@ -71,13 +71,48 @@ static inline void rows_along(float *panels, int width, Rows rows, int64_t count
     micro_pack(panels, width, source, panel_stride);
 }
 
-/* The number of keys that any query of sequence b may see, and the number that query q sees. */
-static inline int64_t keys_of(HeadShape s, Tensor lens, int64_t b) {
-    int64_t keys = lens.data ? min_of(tensor_i32(lens)[b], s.T) : s.T;
-    return keys > 0 ? keys : 0;
+/* Which keys the queries of a head see: rows of keys, of which `keys` may be seen at all. */
+typedef struct Mask {
+    bool causal;
+    int64_t window;        /* 0: no window */
+    const int32_t *starts; /* by position; NULL: one document */
+    int64_t keys;
+    Positions query_at, key_at;
+    CachePart part; /* of a cache; key_at is then {0} */
+} Mask;
+
+static inline Mask mask_of(HeadShape s, const Attention *spec, Tensor lens, int64_t b) {
+    int64_t end = lens.data ? tensor_i32(lens)[b] : INT64_MAX;
+    return (Mask){.causal = spec->causal,
+                  .window = spec->window,
+                  .starts = starts_of(spec, b, s.B),
+                  .keys = rows_before(&spec->keys, s.qkv.keys, end),
+                  .query_at = spec->queries,
+                  .key_at = spec->keys};
 }
-static inline int64_t keys_seen(int64_t keys, bool causal, int64_t q) {
-    return causal ? min_of(keys, q + 1) : keys;
+/* The rows of keys before a position. */
+static inline int64_t mask_rows(const Mask *mask, int64_t position) {
+    if (mask->part.ranks <= 1) return rows_before(&mask->key_at, mask->keys, position);
+    return min_of(mask->keys, cache_rows_before(&mask->part, position));
+}
+/* The rows [mask_first, mask_end) of keys that query q sees. Neither decreases from one query to the next. */
+static inline int64_t mask_first(const Mask *mask, int64_t q) {
+    if (!mask->window && !mask->starts) return 0;
+    int64_t at = position_of(&mask->query_at, q), first = mask->starts ? mask->starts[at] : 0;
+    return mask_rows(mask, first_position(first, mask->window, at));
+}
+static inline int64_t mask_end(const Mask *mask, int64_t q) {
+    if (!mask->causal) return mask->keys;
+    return mask_rows(mask, position_of(&mask->query_at, q) + 1);
+}
+/* The first of `queries` queries that sees key k, if any does. */
+static inline int64_t mask_sees(const Mask *mask, int64_t queries, int64_t k) {
+    return mask->causal ? rows_before(&mask->query_at, queries, position_of(&mask->key_at, k)) : 0;
+}
+
+/* Rows from `row` on, and before `end`, up to which positions follow one another. */
+static inline int64_t rows_together(const Positions *at, int64_t row, int64_t end) {
+    return row < at->turn ? min_of(end, at->turn) : end;
 }
 
 /* Dropout factors of `keys` keys, from key `k` on, a multiple of 16, from a query's four words. Writes up to
@@ -96,8 +131,8 @@ static inline void factors_expand(float *factors, const uint32_t words[4], int64
         }
 }
 
-/* factors (rows, stride) = the dropout factors of `rows` queries of a head, from query q on, and `keys` keys,
- * from key k on, a multiple of 16. Keys past the last are written up to a multiple of 16. */
+/* factors (rows, stride) = the dropout factors of `rows` queries of a head, from position q on, and `keys`
+ * keys, from position k on, a multiple of 16. Keys past the last are written up to a multiple of 16. */
 static inline void dropout_factors(float *factors, int64_t stride, const Dropout *dropout, int64_t b,
                                    int64_t h, int64_t q, int64_t rows, int64_t k, int64_t keys) {
     enum { ROWS = VEC / 4 }; /* a vector has four words each */
@@ -139,24 +174,30 @@ static inline void rows_unpack(Rows rows, const float *panel, int64_t count, flo
         run_end(rows.in, rows.at + i * rows.stride, rows.D, stage + i * rows.D);
 }
 
-/* Forward attention of one head: out (T,D) = softmax(q k^T * scale) v. Query q sees the keys before min(keys,
- * past + q + 1) that are in its window and its document if causal, otherwise all of them. */
+/* Adds it to the rows. `stage` has 2 MICRO_COLS rows. */
+static inline void rows_add(Rows rows, const float *panel, int64_t count, float *stage) {
+    float *had = stage + count * rows.D;
+    panel_unpack(stage, rows.D, panel, count, rows.D);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = rows.at + i * rows.stride;
+        const float *from = run_in(rows.in, at, rows.D, had), *more = stage + i * rows.D;
+        float *to = run_out(rows.in, at, had);
+#pragma omp simd
+        for (int64_t d = 0; d < rows.D; d++) to[d] = from[d] + more[d];
+        run_end(rows.in, at, rows.D, to);
+    }
+}
+
+/* Forward attention of one head: out (T,D) = softmax(q k^T * scale) v. */
 typedef struct HeadJob {
-    int64_t T, D, keys, past;
-    bool causal;
-    int64_t window;        /* 0: no window */
-    const int32_t *starts; /* (T); NULL: one document */
+    int64_t T, D;
+    Mask mask;
     float scale;
-    Rows q, k, v, out;      /* q and out have T rows, k and v `keys` rows */
+    Rows q, k, v, out;      /* q and out have T rows, k and v those that the mask leaves */
     float *lse;             /* (T); may be NULL */
     const Dropout *dropout; /* NULL: no dropout */
     int64_t b, h;           /* sequence and head, for the indices of dropout draws */
 } HeadJob;
-
-/* The first key that query q sees. It never decreases from one query to the next. */
-static inline int64_t job_first_key(const HeadJob *job, int64_t q) {
-    return job->window || job->starts ? first_key(job->starts, job->window, job->past + q) : 0;
-}
 
 /* Bytes of scratch memory per thread for up to this many keys; and the computation for queries [from, to). */
 size_t VARIANT(attention_head_scratch)(int64_t keys, int64_t D);

@@ -109,7 +109,7 @@ static void pack_queries(Run *run, int64_t q, int64_t queries) {
 static Block block_of(const Head *head, int64_t q, int64_t k, int64_t keys) {
     Block at = {.q = q, .queries = min_of(BLOCK, head->f->shape.T - q), .k = k, .keys = keys};
     for (int64_t panel = 0; panel * SIDE < at.queries; panel++) {
-        int64_t first = first_seen(head, q + panel * SIDE) - k;
+        int64_t first = mask_first(&head->mask, q + panel * SIDE) - k;
         int64_t to = head->f->spec->causal ? q + (panel + 1) * SIDE - k : keys;
         at.seen[panel].from = first > 0 ? first / SIDE * SIDE : 0;
         at.seen[panel].to = round_up(to < 0 ? 0 : min_of(to, keys), SIDE);
@@ -134,8 +134,7 @@ static void panel_begin(Panel *panel, const Run *run, const Block *at, int64_t n
     const float *lse = scratch->lse + q, *delta = scratch->delta + q;
     panel->lse = (Lanes){vec_load(lse), vec_load(lse + VEC)};
     panel->delta = (Lanes){vec_load(delta), vec_load(delta + VEC)};
-    panel->sight = sight_of(head->starts, spec->causal, spec->window, head->keys, q,
-                            min_of(SIDE, at->queries - number * SIDE));
+    panel->sight = sight_of(&head->mask, q, min_of(SIDE, at->queries - number * SIDE));
     panel->unit = spec->scale * 1.44269504f;
     panel->factor = 1;
     panel->weights = scratch->weights + number * BLOCK * SIDE;
@@ -300,14 +299,14 @@ static void keys_run(Run *run, Range range) {
     for (int64_t k = range.from; k < range.to; k += BLOCK) {
         int64_t keys = min_of(BLOCK, range.to - k), kept = s.qkv.group > 1 ? k * s.D : 0;
         float *dkeys = scratch->dkeys + kept, *dvalues = scratch->dvalues + kept;
-        bool last = head->f->plan.whole && k + BLOCK >= head->keys;
+        bool last = head->f->plan.whole && k + BLOCK >= head->mask.keys;
         pack_keys(run, k, keys);
         if (turn == 0) memset(dkeys, 0, BLOCK * (size_t)s.D * sizeof(float));
         if (turn == 0) memset(dvalues, 0, BLOCK * (size_t)s.D * sizeof(float));
-        for (int64_t q = spec->causal ? k : 0; q < s.T && first_seen(head, q) < k + keys; q += BLOCK) {
+        for (int64_t q = spec->causal ? k : 0; q < s.T && mask_first(&head->mask, q) < k + keys; q += BLOCK) {
             Block at = block_of(head, q, k, keys);
             if (last) ahead_add(&run->ahead, run->head->dq, q, q + at.queries, true);
-            if (q + BLOCK >= s.T || first_seen(head, q + BLOCK) >= k + keys)
+            if (q + BLOCK >= s.T || mask_first(&head->mask, q + BLOCK) >= k + keys)
                 ahead_rest(run, k, keys, range.to);
             block_run(run, &at, dkeys, dvalues);
         }
@@ -324,7 +323,7 @@ static void head_run(const Head *head, Bump *bump, Range splits, int thread) {
     f->product->begin();
     for (int64_t split = splits.from; split < splits.to; split++) {
         scratch.dquery = partial_of(f, head->at, split, thread);
-        keys_run(&run, range_part(head->keys, BLOCK, (int)split, (int)f->plan.splits));
+        keys_run(&run, range_part(head->mask.keys, BLOCK, (int)split, (int)f->plan.splits));
         if (f->plan.whole && split > 0) partial_add(f, partial_of(f, head->at, 0, thread), scratch.dquery);
     }
     f->product->end();

@@ -147,9 +147,8 @@ static void panel_run(const Product16 *product, const Scratch *scratch, const He
     pack_columns(scratch->query, rows_from(job->q, q), queries);
     memset(scratch->sums, 0, (size_t)(D * SIDE) * sizeof(float));
     OnlineSoftmax run = {.base = {vec_set(-INFINITY), vec_set(-INFINITY)}};
-    Sight sight = sight_of(job->starts, job->causal, job->window, job->keys, q, queries);
-    int64_t begin = job_first_key(job, q) / SIDE * SIDE;
-    int64_t seen = keys_seen(job->keys, job->causal, q + queries - 1);
+    Sight sight = sight_of(&job->mask, q, queries);
+    int64_t begin = mask_first(&job->mask, q) / SIDE * SIDE, seen = mask_end(&job->mask, q + queries - 1);
     for (int64_t k0 = begin; k0 < seen; k0 += SCORE_KEYS) {
         int64_t keys = round_up(min_of(SCORE_KEYS, seen - k0), SIDE);
         for (int64_t k = 0; k < keys; k += SIDE) {
@@ -169,9 +168,9 @@ static void panel_run(const Product16 *product, const Scratch *scratch, const He
 void attention16_head(const Product16 *product, const HeadJob *job, Range queries, void *memory) {
     if (queries.to <= queries.from) return;
     Bump bump = {.base = memory};
-    Scratch scratch = scratch_take(&bump, job->keys, job->D);
-    int64_t D = job->D, end = keys_seen(job->keys, job->causal, queries.to - 1);
-    int64_t from = min_of(job_first_key(job, queries.from) / SIDE * SIDE, end / SIDE * SIDE);
+    Scratch scratch = scratch_take(&bump, job->mask.keys, job->D);
+    int64_t D = job->D, end = mask_end(&job->mask, queries.to - 1);
+    int64_t from = min_of(mask_first(&job->mask, queries.from) / SIDE * SIDE, end / SIDE * SIDE);
     Ahead ahead = {0};
     ahead_add(&ahead, job->k, from, end, false);
     ahead_add(&ahead, job->v, from, end, false);

@@ -182,13 +182,13 @@ static inline LanesI lanes_same(int64_t value) {
     return (LanesI){same, same};
 }
 
-/* What the queries from q on see; those past the last of `queries` see what that one sees. `starts` are those
- * of the sequence, or NULL. Lanes are not stored one by one unless they have to be: loading them as a vector
- * would wait until all stores before are in the cache. */
-static inline Sight sight_of(const int32_t *starts, bool causal, int64_t window, int64_t keys, int64_t q,
-                             int64_t queries) {
+/* What the queries from q on see, of whole sequences; those past the last of `queries` see what that one
+ * sees. Lanes are not stored one by one unless they have to be: loading them as a vector would wait until all
+ * stores before are in the cache. */
+static inline Sight sight_of(const Mask *mask, int64_t q, int64_t queries) {
+    int64_t keys = mask->keys;
     Sight sight = {lanes_same(0), lanes_same(keys), 0, keys};
-    if (causal) {
+    if (mask->causal) {
         VecI count = vec_count(0), last = (VecI)vec_set_u32((uint32_t)(queries - 1));
         VecI all = (VecI)vec_set_u32((uint32_t)keys), base = (VecI)vec_set_u32((uint32_t)q + 1);
         VecI low = (VecI)_mm512_min_epi32((__m512i)count, (__m512i)last) + base;
@@ -197,10 +197,9 @@ static inline Sight sight_of(const int32_t *starts, bool causal, int64_t window,
         sight.end.high = (VecI)_mm512_min_epi32((__m512i)high, (__m512i)all);
         sight.all_to = min_of(keys, q + 1);
     }
-    if (window || starts) {
+    if (mask->window || mask->starts) {
         int32_t first[SIDE];
-        for (int64_t i = 0; i < SIDE; i++)
-            first[i] = (int32_t)first_key(starts, window, q + min_of(i, queries - 1));
+        for (int64_t i = 0; i < SIDE; i++) first[i] = (int32_t)mask_first(mask, q + min_of(i, queries - 1));
         memcpy(&sight.first, first, sizeof first);
         sight.all_from = first[SIDE - 1];
     }

@@ -57,7 +57,7 @@ static const Product16 product_amx = {tiles_begin, tiles_end, run_amx},
 Status product16_choose(const Product16 **ret_product, Tensor qkv, const Attention *spec) {
     const Micro *micro = NULL;
     *ret_product = NULL;
-    if (qkv.dtype != DT_BF16 || tensor_cols(qkv) % SIDE || !(spec->scale > 0)) return OK;
+    if (qkv.dtype != DT_BF16 || tensor_cols(qkv) % SIDE || !(spec->scale > 0) || spec->kv.data) return OK;
     TRY(micro16_choose(&micro));
     if (micro == &micro16_amx) *ret_product = &product_amx;
     if (micro == &micro16_dot) *ret_product = &product_dot;

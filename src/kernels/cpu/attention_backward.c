@@ -18,30 +18,30 @@
 /* Multiples of MICRO_ROWS and MICRO_COLS. */
 enum { BLOCK = 96, PANELS = BLOCK / MICRO_COLS };
 
-/* Scratch memory of a thread. There are panels of MICRO_ROWS queries (D, MICRO_ROWS), of MICRO_ROWS dims
- * (T, MICRO_ROWS) and of MICRO_COLS keys (D, MICRO_COLS). */
+/* Scratch memory of a thread, for T queries and K keys. There are panels of MICRO_ROWS queries (D,
+ * MICRO_ROWS), of MICRO_ROWS dims (T or K, MICRO_ROWS) and of MICRO_COLS keys (D, MICRO_COLS). */
 typedef struct Scratch {
     float *query_lines, *grad_lines;          /* q and g by query, for the scores */
     float *query_dims, *grad_dims, *key_dims; /* q, g and k by dim, for dK, dV and dQ */
     float *keys, *values;                     /* k * scale and v of one block of keys */
     float *weights, *dscores;                 /* (PANELS, BLOCK, MICRO_COLS): P Z and dS */
     float *transposed;                        /* (BLOCK, MICRO_COLS): dS by key, for MICRO_COLS queries */
-    float *dkeys, *dvalues;                   /* PANELS of (D, MICRO_COLS), or as many as T has */
+    float *dkeys, *dvalues;                   /* PANELS of (D, MICRO_COLS), or as many as K has */
     float *dquery;                            /* T / MICRO_COLS panels (D, MICRO_COLS), see partial_of */
     float *delta, *factors;                   /* (T): g . o;  (BLOCK, BLOCK): Z */
     float *lse;   /* (T); 0 instead of -infinity, so that weights are 0, not NaN */
-    float *stage; /* (MICRO_COLS, D), for rows_unpack */
+    float *stage; /* (2 MICRO_COLS, D), for rows_unpack and rows_add */
 } Scratch;
 
 static Scratch scratch_take(Bump *bump, HeadShape s) {
-    int64_t lines = round_up(s.T, MICRO_ROWS) * s.D, dims = s.T * s.rows;
-    int64_t block = s.rows * (s.qkv.group > 1 ? round_up(s.T, BLOCK) : BLOCK);
+    int64_t lines = round_up(s.T, MICRO_ROWS) * s.D, dims = s.T * s.rows, keys = s.qkv.keys;
+    int64_t block = s.rows * (s.qkv.group > 1 ? round_up(keys, BLOCK) : BLOCK);
     return (Scratch){
         .query_lines = floats(bump, lines),
         .grad_lines = floats(bump, lines),
         .query_dims = floats(bump, dims),
         .grad_dims = floats(bump, dims),
-        .key_dims = floats(bump, dims),
+        .key_dims = floats(bump, keys * s.rows),
         .keys = floats(bump, s.D * BLOCK),
         .values = floats(bump, s.D * BLOCK),
         .weights = floats(bump, BLOCK * BLOCK),
@@ -52,7 +52,7 @@ static Scratch scratch_take(Bump *bump, HeadShape s) {
         .delta = floats(bump, s.T),
         .lse = floats(bump, s.T),
         .factors = floats(bump, BLOCK * BLOCK),
-        .stage = floats(bump, MICRO_COLS * s.D),
+        .stage = floats(bump, 2 * MICRO_COLS * s.D),
     };
 }
 
@@ -64,12 +64,12 @@ typedef struct Block {
 /* Packs what all blocks of keys use and computes g . o of every query. */
 static void head_pack(const Scratch *scratch, const Head *head) {
     HeadShape s = head->f->shape;
-    int64_t tall = s.T * MICRO_ROWS;
+    int64_t tall = s.T * MICRO_ROWS, keys = s.qkv.keys * MICRO_ROWS;
     rows_across(scratch->query_lines, MICRO_ROWS, head->q, s.T, s.D * MICRO_ROWS);
     rows_across(scratch->grad_lines, MICRO_ROWS, head->grad, s.T, s.D * MICRO_ROWS);
     rows_along(scratch->query_dims, MICRO_ROWS, head->q, s.T, tall);
     rows_along(scratch->grad_dims, MICRO_ROWS, head->grad, s.T, tall);
-    rows_along(scratch->key_dims, MICRO_ROWS, head->k, head->keys, tall);
+    rows_along(scratch->key_dims, MICRO_ROWS, head->k, head->mask.keys, keys);
     for (int64_t t = 0; t < s.T; t++) {
         const float *grad = run_in(head->grad.in, head->grad.at + t * head->grad.stride, s.D, scratch->stage);
         const float *out =
@@ -84,13 +84,14 @@ static void head_pack(const Scratch *scratch, const Head *head) {
 
 /* The first row (query) of a block that sees key k. */
 static int64_t first_row(const Head *head, const Block *at, int64_t k) {
-    return head->f->spec->causal && k > at->q ? min_of(k - at->q, at->queries) : 0;
+    int64_t first = mask_sees(&head->mask, head->f->shape.T, k) - at->q;
+    return first < 0 ? 0 : min_of(first, at->queries);
 }
 
 /* The row after the last that sees a key of the panel at k. */
 static int64_t end_row(const Head *head, const Block *at, int64_t k) {
     int64_t end = at->queries;
-    while (end > 0 && first_seen(head, at->q + end - 1) >= k + MICRO_COLS) end--;
+    while (end > 0 && mask_first(&head->mask, at->q + end - 1) >= k + MICRO_COLS) end--;
     return end;
 }
 
@@ -112,7 +113,7 @@ static void scores(const Scratch *scratch, const Head *head, const Block *at) {
  * `first` and keys from k. */
 static void mask_scores(float *panel, const Head *head, const Block *at, int64_t first, int64_t k) {
     for (int64_t q = first; q < at->queries; q++) {
-        int64_t seen = keys_seen(head->keys, head->f->spec->causal, at->q + q) - k;
+        int64_t seen = mask_end(&head->mask, at->q + q) - k;
         if (seen >= MICRO_COLS) return;
         for (int64_t i = seen < 0 ? 0 : seen; i < MICRO_COLS; i++) panel[q * MICRO_COLS + i] = -INFINITY;
     }
@@ -121,7 +122,7 @@ static void mask_scores(float *panel, const Head *head, const Block *at, int64_t
 /* The same for keys before the window or the document of a query. */
 static void mask_before(float *panel, const Head *head, const Block *at, Range rows, int64_t k) {
     for (int64_t q = rows.from; q < rows.to; q++) {
-        int64_t hidden = first_seen(head, at->q + q) - k;
+        int64_t hidden = mask_first(&head->mask, at->q + q) - k;
         for (int64_t i = 0; i < min_of(hidden, MICRO_COLS); i++) panel[q * MICRO_COLS + i] = -INFINITY;
     }
 }
@@ -150,12 +151,31 @@ static inline __attribute__((always_inline)) void panel_softmax(float *weights, 
     }
 }
 
+/* The dropout factors of a block, where positions of queries and of keys follow one another. */
+static void draw(const Scratch *scratch, const Head *head, const Block *at) {
+    const Dropout *dropout = &head->f->spec->dropout;
+    const Positions *query_at = &head->mask.query_at, *key_at = &head->mask.key_at;
+    for (int64_t q = 0, past = at->queries, q_to; q < past; q = q_to) {
+        q_to = rows_together(query_at, at->q + q, at->q + past) - at->q;
+        for (int64_t k = 0, end = at->keys, to; k < end; k = to) {
+            int64_t first = position_of(key_at, at->k + k), query = position_of(query_at, at->q + q);
+            float *factors = scratch->factors + q * BLOCK + k;
+            to = rows_together(key_at, at->k + k, at->k + end) - at->k;
+            if (first % 16 == 0 && k % 16 == 0) {
+                dropout_factors(factors, BLOCK, dropout, head->b, head->h, query, q_to - q, first, to - k);
+                continue;
+            }
+            for (int64_t i = 0; i < q_to - q; i++)
+                for (int64_t j = 0; j < to - k; j++)
+                    factors[i * BLOCK + j] = dropout_weight(dropout, head->b, head->h, query + i, first + j);
+        }
+    }
+}
+
 static void softmax(const Scratch *scratch, const Head *head, const Block *at) {
     const Attention *spec = head->f->spec;
     bool drop = spec->dropout.p > 0;
-    if (drop)
-        dropout_factors(scratch->factors, BLOCK, &spec->dropout, head->b, head->h, at->q, at->queries, at->k,
-                        at->keys);
+    if (drop) draw(scratch, head, at);
     for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
         int64_t first = first_row(head, at, at->k + k), end = end_row(head, at, at->k + k);
         float *weights = scratch->weights + k * BLOCK, *dscores = scratch->dscores + k * BLOCK;
@@ -165,7 +185,7 @@ static void softmax(const Scratch *scratch, const Head *head, const Block *at) {
         memset(dscores, 0, (size_t)from * sizeof *dscores);
         memset(dscores + to, 0, (size_t)(all - to) * sizeof *dscores);
         mask_scores(weights, head, at, first, at->k + k);
-        if (spec->window || head->starts) mask_before(weights, head, at, (Range){first, end}, at->k + k);
+        if (spec->window || head->mask.starts) mask_before(weights, head, at, (Range){first, end}, at->k + k);
         const float *factors = scratch->factors + first * BLOCK + k;
         const float *lse = scratch->lse + at->q + first, *delta = scratch->delta + at->q + first;
         if (drop)
@@ -180,6 +200,13 @@ static void softmax(const Scratch *scratch, const Head *head, const Block *at) {
 /* The first of the block's panels in dkeys and dvalues. */
 static int64_t panels_at(HeadShape s, int64_t k) {
     return s.qkv.group > 1 ? k * s.rows : 0;
+}
+
+/* For a block of keys that no query sees. */
+static void clear_keys(const Scratch *scratch, HeadShape s, int64_t k, int64_t keys) {
+    size_t bytes = (size_t)(round_up(keys, MICRO_COLS) * s.rows) * sizeof(float);
+    memset(scratch->dkeys + panels_at(s, k), 0, bytes);
+    memset(scratch->dvalues + panels_at(s, k), 0, bytes);
 }
 
 /* Accumulates dK and dV of the block's keys. If no query sees them, dK and dV are set to 0. */
@@ -204,8 +231,8 @@ static void add_queries(const Scratch *scratch, const Head *head, const Block *a
     HeadShape s = head->f->shape;
     for (int64_t q = 0; q < at->queries; q += MICRO_COLS) {
         int64_t queries = min_of(MICRO_COLS, at->queries - q);
-        int64_t keys = keys_seen(head->keys, head->f->spec->causal, at->q + q + queries - 1) - at->k;
-        int64_t hidden = first_seen(head, at->q + q) - at->k;
+        int64_t keys = mask_end(&head->mask, at->q + q + queries - 1) - at->k;
+        int64_t hidden = mask_first(&head->mask, at->q + q) - at->k;
         int64_t begin = hidden > 0 ? hidden / MICRO_COLS * MICRO_COLS : 0;
         keys = keys < 0 ? 0 : min_of(keys, at->keys);
         if (begin >= keys) continue;
@@ -215,15 +242,24 @@ static void add_queries(const Scratch *scratch, const Head *head, const Block *a
                                     queries, MICRO_COLS},
                        0);
         float *to = scratch->dquery + (at->q + q) * s.rows;
+        int64_t tall = s.qkv.keys;
         for (int64_t d = 0; d < s.rows; d += MICRO_ROWS)
-            micro_tile(keys - begin, scratch->key_dims + d * s.T + (at->k + begin) * MICRO_ROWS,
+            micro_tile(keys - begin, scratch->key_dims + d * tall + (at->k + begin) * MICRO_ROWS,
                        scratch->transposed + begin * MICRO_COLS, to + d * MICRO_COLS, MICRO_COLS, true);
     }
 }
 
-static void panels_unpack(Rows to, const float *panels, HeadShape s, int64_t lines, float *stage) {
-    for (int64_t line = 0; line < lines; line += MICRO_COLS)
-        rows_unpack(rows_from(to, line), panels + line * s.rows, min_of(MICRO_COLS, lines - line), stage);
+/* Stores gradients or, with kv, adds them. `stage` has (2 MICRO_COLS, D). */
+static void panels_unpack(const Head *head, Rows to, const float *panels, int64_t lines, float *stage) {
+    bool add = head->f->spec->kv.data;
+    for (int64_t line = 0; line < lines; line += MICRO_COLS) {
+        const float *panel = panels + line * head->f->shape.rows;
+        int64_t count = min_of(MICRO_COLS, lines - line);
+        if (add)
+            rows_add(rows_from(to, line), panel, count, stage);
+        else
+            rows_unpack(rows_from(to, line), panel, count, stage);
+    }
 }
 
 /* Computes dK and dV of keys [range.from, range.to). Their contribution to dQ stays in scratch->dquery. */
@@ -237,17 +273,18 @@ static void keys_run(const Scratch *scratch, const Head *head, Range range) {
         for (int64_t i = 0; i < round_up(keys, MICRO_COLS) * s.D; i++)
             scratch->keys[i] *= head->f->spec->scale;
         rows_across(scratch->values, MICRO_COLS, rows_from(head->v, k), keys, s.D * MICRO_COLS);
-        int64_t first = head->f->spec->causal ? k / BLOCK * BLOCK : 0;
-        for (int64_t q = first; q < s.T && first_seen(head, q) < k + keys; q += BLOCK) {
+        int64_t first = mask_sees(&head->mask, s.T, k) / BLOCK * BLOCK, q = first;
+        for (; q < s.T && mask_first(&head->mask, q) < k + keys; q += BLOCK) {
             Block at = {q, min_of(BLOCK, s.T - q), k, keys};
             scores(scratch, head, &at);
             softmax(scratch, head, &at);
             add_keys(scratch, head, &at, turn > 0 || q > first);
             add_queries(scratch, head, &at);
         }
+        if (q == first && turn == 0) clear_keys(scratch, s, k, keys);
         if (turn + 1 < s.qkv.group) continue;
-        panels_unpack(rows_from(head->dk, k), scratch->dkeys + panels_at(s, k), s, keys, scratch->stage);
-        panels_unpack(rows_from(head->dv, k), scratch->dvalues + panels_at(s, k), s, keys, scratch->stage);
+        panels_unpack(head, rows_from(head->dk, k), scratch->dkeys + panels_at(s, k), keys, scratch->stage);
+        panels_unpack(head, rows_from(head->dv, k), scratch->dvalues + panels_at(s, k), keys, scratch->stage);
     }
 }
 
@@ -257,14 +294,14 @@ static void head_run(const Head *head, Bump *bump, Range splits, int thread) {
     head_pack(&scratch, head);
     for (int64_t split = splits.from; split < splits.to; split++) {
         scratch.dquery = partial_of(f, head->at, split, thread);
-        keys_run(&scratch, head, range_part(head->keys, BLOCK, (int)split, (int)f->plan.splits));
+        keys_run(&scratch, head, range_part(head->mask.keys, BLOCK, (int)split, (int)f->plan.splits));
         if (f->plan.whole && split > 0) partial_add(f, partial_of(f, head->at, 0, thread), scratch.dquery);
     }
 }
 
 static void store_query(const Head *head, Bump *bump, const float *sum) {
     HeadShape s = head->f->shape;
-    panels_unpack(head->dq, sum, s, s.T, scratch_take(bump, s).stage);
+    panels_unpack(head, head->dq, sum, s.T, scratch_take(bump, s).stage);
 }
 
 static size_t partial_floats(HeadShape s) {
@@ -285,7 +322,7 @@ enum { ENOUGH_HEADS = 32, SPLIT_BLOCKS = 2 };
 
 static Plan plan_of(const Stream *stream, HeadShape s, const BackwardType *type) {
     Plan plan = {.threads = threads_for(stream, s.B * s.H * s.T * s.D), .heads = s.B * s.G, .splits = 1};
-    int64_t most = s.T / (SPLIT_BLOCKS * type->block);
+    int64_t most = s.qkv.keys / (SPLIT_BLOCKS * type->block);
     Bump scratch = {0};
     type->reserve(&scratch, s);
     if (plan.heads < ENOUGH_HEADS && most > 1)
@@ -299,29 +336,30 @@ static Plan plan_of(const Stream *stream, HeadShape s, const BackwardType *type)
 static Head head_of(const Backward *f, int64_t at) {
     HeadShape s = f->shape;
     int64_t b = at / s.H, h = at % s.H;
+    bool parts = f->spec->kv.data;
+    Tensor kv = parts ? f->spec->kv : f->qkv, dkv = parts ? f->spec->dkv : f->dqkv;
     return (Head){
         .f = f,
         .at = at,
         .b = b,
         .h = h,
-        .keys = keys_of(s, f->lens, b),
+        .mask = mask_of(s, f->spec, f->lens, b),
         .q = head_part(f->qkv, s, PART_Q, b, h),
-        .k = head_part(f->qkv, s, PART_K, b, h),
-        .v = head_part(f->qkv, s, PART_V, b, h),
+        .k = head_part(kv, s, PART_K, b, h),
+        .v = head_part(kv, s, PART_V, b, h),
         .dq = head_part(f->dqkv, s, PART_Q, b, h),
-        .dk = head_part(f->dqkv, s, PART_K, b, h),
-        .dv = head_part(f->dqkv, s, PART_V, b, h),
+        .dk = head_part(dkv, s, PART_K, b, h),
+        .dv = head_part(dkv, s, PART_V, b, h),
         .grad = head_out(f->dout, s, b, h),
         .out = head_out(f->out, s, b, h),
         .lse = tensor_f32(f->lse) + at * s.T,
-        .starts = starts_of(f->spec, b, s.T),
     };
 }
 
 /* Keys that no query sees have gradient 0. */
 static void clear_hidden(const Head *head, Rows rows) {
     size_t bytes = (size_t)rows.D * dtype_size(rows.in.dtype);
-    for (int64_t t = head->keys; t < head->f->shape.T; t++)
+    for (int64_t t = head->mask.keys; t < head->f->shape.qkv.keys; t++)
         memset(run_at(rows.in, rows.at + t * rows.stride), 0, bytes);
 }
 
@@ -340,7 +378,8 @@ static void heads_task(const void *context, int64_t task, int thread) {
         Head head = head_of(f, (plan->whole ? task : task / plan->splits) * group + i);
         Bump bump = bump_of(f, thread), again = bump;
         f->type->head(&head, &bump, splits, thread);
-        if (splits.from == 0 && i == 0) clear_hidden(&head, head.dk), clear_hidden(&head, head.dv);
+        if (splits.from == 0 && i == 0 && !f->spec->kv.data)
+            clear_hidden(&head, head.dk), clear_hidden(&head, head.dv);
         if (plan->whole) f->type->store(&head, &again, partial_of(f, head.at, 0, thread));
     }
 }
@@ -379,7 +418,6 @@ static Status backward_heads(Stream *stream, Tensor dqkv, Tensor dout, Tensor ou
 
 static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                      Tensor qkv, Tensor lens, Attention spec) {
-    if (spec.kv.data) return attention_backward_ref(stream, dqkv, dout, out, lse, qkv, lens, spec);
     TRY(backward_heads(stream, dqkv, dout, out, lse, qkv, lens, spec));
     return column_sums(stream, spec.sums, qkv_rows(dqkv));
 }

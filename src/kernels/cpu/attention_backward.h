@@ -35,11 +35,11 @@ typedef struct Backward {
 
 typedef struct Head {
     const Backward *f;
-    int64_t at, b, h, keys;   /* at: over all sequences; keys: number of keys that any query may see */
-    Rows q, k, v, dq, dk, dv; /* T each */
+    int64_t at, b, h; /* at: over all sequences */
+    Mask mask;
+    Rows q, dq, k, v, dk, dv;
     Rows grad, out;
-    const float *lse;      /* (T) */
-    const int32_t *starts; /* (T); NULL: one document */
+    const float *lse; /* (T) */
 } Head;
 
 /* What fp32 and bf16 do differently. */
@@ -55,12 +55,6 @@ struct BackwardType {
     /* Stores dQ, from its sum. */
     void (*store)(const Head *head, Bump *bump, const float *sum);
 };
-
-/* The first key that query q sees. It never decreases from one query to the next. */
-static inline int64_t first_seen(const Head *head, int64_t q) {
-    int64_t window = head->f->spec->window;
-    return window || head->starts ? first_key(head->starts, window, q) : 0;
-}
 
 /* Where dQ of a split of query head `at` is accumulated. */
 static inline float *partial_of(const Backward *f, int64_t at, int64_t split, int thread) {

@@ -6,9 +6,7 @@
  * Query heads that share keys and values run one after the other on a thread, so that only the first reads
  * them from memory, unless there are too few key heads for all threads.
  *
- * With a part of the cache, the rows that a query sees are still consecutive, but their number follows the
- * query's position only where the part has it. So queries are divided into runs over which the first and the
- * last row each stay or move by one per query, and each run is like one on whole sequences.
+ * With a part of the cache, the rows that a query sees are still consecutive.
  *
  * B sequences, T new positions, S cache capacity in positions, H heads, G key and value heads, D head size */
 #include <math.h>
@@ -146,8 +144,7 @@ static Scratch scratch_take(Bump *bump, int64_t keys, int64_t D) {
 
 /* Attention of one query to the rows of the caches up to its own position. */
 static void query_run(const HeadJob *job, int64_t t, const Scratch *scratch) {
-    int64_t first = first_key(NULL, job->window, job->past + t);
-    int64_t keys = keys_seen(job->keys, true, job->past + t) - first;
+    int64_t first = mask_first(&job->mask, t), keys = mask_end(&job->mask, t) - first;
     float *scores = scratch->scores;
     int64_t D = job->D, at = job->out.at + t * job->out.stride;
     const float *q = run_in(job->q.in, job->q.at + t * job->q.stride, D, scratch->query);
@@ -212,11 +209,11 @@ static Rows dequantize(Rows cache, int64_t count, float *to) {
 static void tiles_run(HeadJob *job, void *memory) {
     Bump bump = {.base = memory};
     if (job->k.in.dtype == DT_I8) {
-        size_t bytes = (size_t)(job->keys * job->D) * sizeof(float);
-        job->k = dequantize(job->k, job->keys, bump_take(&bump, bytes));
-        job->v = dequantize(job->v, job->keys, bump_take(&bump, bytes));
+        size_t bytes = (size_t)(job->mask.keys * job->D) * sizeof(float);
+        job->k = dequantize(job->k, job->mask.keys, bump_take(&bump, bytes));
+        job->v = dequantize(job->v, job->mask.keys, bump_take(&bump, bytes));
     }
-    attention_head(job, (Range){0, job->T}, bump_take(&bump, attention_head_scratch(job->keys, job->D)));
+    attention_head(job, (Range){0, job->T}, bump_take(&bump, attention_head_scratch(job->mask.keys, job->D)));
 }
 
 /* A call: new rows, caches and what all heads share. */
@@ -247,54 +244,19 @@ static void append(const Decode *call, int64_t at, float *row) {
     }
 }
 
-/* The rows of the cache that the query at a position sees. */
-static Range rows_seen(const Attention *spec, int64_t position) {
-    return (Range){cache_rows_before(&spec->part, first_key(NULL, spec->window, position)),
-                   cache_rows_before(&spec->part, position + 1)};
-}
-
-/* Narrows the job of a head to the run of queries from query t on, see above. */
-static HeadJob job_run(const HeadJob *head, const Attention *spec, int64_t t) {
-    HeadJob job = *head;
-    Range first = rows_seen(spec, head->past + t), last = first;
-    int64_t from = 0, to = 0; /* by how much each end moves */
-    for (job.T = 1; t + job.T < head->T; job.T++) {
-        Range next = rows_seen(spec, head->past + t + job.T);
-        if (job.T == 1) from = next.from - last.from, to = next.to - last.to;
-        if (next.from - last.from != from || next.to - last.to != to) break;
-        last = next;
-    }
-    job.keys = last.to - first.from;
-    job.past = to ? first.to - first.from - 1 : job.keys;
-    job.window = from ? job.past + 1 : 0;
-    job.q = rows_from(job.q, t), job.out = rows_from(job.out, t);
-    job.k = rows_from(job.k, first.from), job.v = rows_from(job.v, first.from);
-    if (job.lse) job.lse += t;
-    return job;
-}
-
-static void job_decode(HeadJob *job, void *memory) {
-    if (job->T >= TILES_FROM) {
-        tiles_run(job, memory);
-        return;
-    }
-    Bump bump = {.base = memory};
-    Scratch scratch = scratch_take(&bump, job->keys, job->D);
-    for (int64_t t = 0; t < job->T; t++) query_run(job, t, &scratch);
-}
-
 /* Runs the queries of a query head. */
 static void head_decode(const Decode *call, int64_t at, void *memory) {
     HeadShape s = call->s;
     const Attention *spec = call->spec;
-    int64_t b = at / s.H, h = at % s.H, keys = at / s.qkv.group;
+    int64_t b = at / s.H, h = at % s.H, keys = at / s.qkv.group, past = call->past[b];
     HeadJob job = {
         .T = call->fresh[b],
         .D = s.D,
-        .keys = call->past[b] + call->fresh[b],
-        .past = call->past[b],
-        .causal = true,
-        .window = spec->window,
+        .mask = {.causal = true,
+                 .window = spec->window,
+                 .keys = cache_rows_before(&spec->part, past + call->fresh[b]),
+                 .query_at = {.first = past},
+                 .part = spec->part},
         .scale = spec->scale,
         .q = head_part(call->qkv, s, PART_Q, b, h),
         .k = cache_rows(call, call->kcache, keys),
@@ -302,15 +264,13 @@ static void head_decode(const Decode *call, int64_t at, void *memory) {
         .out = head_out(call->out, s, b, h),
         .lse = spec->lse.data ? tensor_f32(spec->lse) + at * s.T : NULL,
     };
-    if (spec->part.ranks <= 1) {
-        job_decode(&job, memory);
+    if (job.T >= TILES_FROM) {
+        tiles_run(&job, memory);
         return;
     }
-    for (int64_t t = 0, count; t < job.T; t += count) {
-        HeadJob run = job_run(&job, spec, t);
-        count = run.T;
-        job_decode(&run, memory);
-    }
+    Bump bump = {.base = memory};
+    Scratch scratch = scratch_take(&bump, job.mask.keys, s.D);
+    for (int64_t t = 0; t < job.T; t++) query_run(&job, t, &scratch);
 }
 
 static size_t decode_scratch(int64_t T, int64_t keys, int64_t D, bool int8) {

@@ -9,7 +9,6 @@
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention16.h"
-#include "kernels/ref/ref.h"
 
 enum { SCORE_KEYS = 6144 / MICRO_COLS / MICRO_ROWS * MICRO_ROWS };
 
@@ -48,27 +47,30 @@ typedef struct OnlineSoftmax {
     VecF max[3], sum[3];
 } OnlineSoftmax;
 
-/* Sets the scores of masked keys to -infinity. Only keys past those that the first query of the panel sees
- * are affected. */
-static void mask_scores(float *scores, const HeadJob *job, int64_t q, int64_t k0, int64_t keys) {
-    if (!job->causal) return;
-    int64_t last = job->past + q - k0; /* row of the last key that the first query sees */
-    for (int64_t k = last < -1 ? 0 : last + 1; k < keys; k++)
+/* Sets the scores of masked keys to -infinity: those past the keys that the first query of the panel sees,
+ * for other queries. */
+static void mask_scores(float *scores, const Mask *mask, int64_t q, int64_t queries, int64_t k0,
+                        int64_t keys) {
+    int64_t from = mask_end(mask, q) - k0;
+    if (from >= keys) return;
+    VecI end[3];
+    for (int i = 0; i < MICRO_COLS; i++)
+        end[i / VEC][i % VEC] = (int32_t)(mask_end(mask, q + min_of(i, queries - 1)) - k0);
+    for (int64_t k = from < 0 ? 0 : from; k < keys; k++)
         for (int i = 0; i < 3; i++) {
             float *at = scores + k * MICRO_COLS + i * VEC;
-            VecI hidden = vec_count((int32_t)last + i * VEC) < (int32_t)k;
-            vec_store(at, vec_select(hidden, vec_set(-INFINITY), vec_load(at)));
+            vec_store(at, vec_select(end[i] <= (int32_t)k, vec_set(-INFINITY), vec_load(at)));
         }
 }
 
 /* The same for keys before the window or the document of a query. */
-static void mask_before(float *scores, const HeadJob *job, int64_t q, int64_t queries, int64_t k0,
+static void mask_before(float *scores, const Mask *mask, int64_t q, int64_t queries, int64_t k0,
                         int64_t keys) {
-    int64_t last = job_first_key(job, q + queries - 1) - k0; /* the row from which all queries see */
+    int64_t last = mask_first(mask, q + queries - 1) - k0; /* the row from which all queries see */
     if (last <= 0) return;
     VecI first[3];
     for (int i = 0; i < MICRO_COLS; i++)
-        first[i / VEC][i % VEC] = (int32_t)(job_first_key(job, q + min_of(i, queries - 1)) - k0);
+        first[i / VEC][i % VEC] = (int32_t)(mask_first(mask, q + min_of(i, queries - 1)) - k0);
     for (int64_t k = 0; k < min_of(last, keys); k++)
         for (int i = 0; i < 3; i++) {
             float *at = scores + k * MICRO_COLS + i * VEC;
@@ -120,14 +122,14 @@ static void softmax_carry(OnlineSoftmax *run, const Scratch *scratch, int64_t ke
         }
 }
 
-/* Applies dropout to the weights of keys k0 .. k0 + keys - 1. Each vector lane draws for one query, which is
- * the order of the weights. */
-static void drop(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t k0, int64_t keys) {
+/* Applies dropout to the weights of keys at positions [k, end) for queries from position q on. Each vector
+ * lane draws for one query, which is the order of the weights. */
+static void drop_keys(float *weights, const HeadJob *job, int64_t q, int64_t k, int64_t end) {
     const Dropout *dropout = job->dropout;
     uint32_t stride = (uint32_t)(4 * dropout_groups(dropout)), threshold = dropout_threshold(dropout->p);
     VecU offset = (VecU)vec_count(0) * stride;
-    float factor = dropout_scale(dropout->p), *weights = scratch->scores;
-    for (int64_t k = k0, end = k0 + keys, to; k < end; k = to) {
+    float factor = dropout_scale(dropout->p);
+    for (int64_t to; k < end; k = to) {
         to = min_of(end, (k / DROPOUT_GROUP + 1) * DROPOUT_GROUP);
         VecU kept[4][3];
         for (int t = 0; t < 4; t++)
@@ -140,6 +142,17 @@ static void drop(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t 
                 VecI bit = (VecI)((kept[key % 8 / 2][i] & 1u << dropout_bit(key)) != 0);
                 vec_store(weights, (VecF)(bit & (VecI)(vec_load(weights) * factor)));
             }
+    }
+}
+
+/* The same for rows k0 .. k0 + keys - 1 of the keys and queries from row q on. */
+static void drop(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t k0, int64_t keys) {
+    const Positions *at = &job->mask.key_at;
+    int64_t query = position_of(&job->mask.query_at, q);
+    for (int64_t k = k0, to; k < k0 + keys; k = to) {
+        int64_t first = position_of(at, k);
+        to = rows_together(at, k, k0 + keys);
+        drop_keys(scratch->scores + (k - k0) * MICRO_COLS, job, query, first, first + to - k);
     }
 }
 
@@ -157,27 +170,27 @@ static void panel_finish(const Scratch *scratch, const HeadJob *job, const Onlin
     rows_unpack(rows_from(job->out, q), scratch->sums, queries, scratch->stage);
 }
 
-/* Processes queries q .. q + queries - 1, at most MICRO_COLS. */
+/* Processes queries q .. q + queries - 1, at most MICRO_COLS, whose positions follow one another. */
 static void panel_run(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t queries) {
+    const Mask *mask = &job->mask;
     int64_t D = job->D;
     rows_across(scratch->query, MICRO_COLS, rows_from(job->q, q), queries, 0);
     for (int64_t i = 0; i < D * MICRO_COLS; i++) scratch->query[i] *= job->scale;
     memset(scratch->sums, 0, (size_t)(scratch->rows * MICRO_COLS) * sizeof(float));
     OnlineSoftmax run;
     for (int i = 0; i < 3; i++) run.max[i] = vec_set(-INFINITY), run.sum[i] = vec_set(0.0f);
-    int64_t seen = keys_seen(job->keys, job->causal, job->past + q + queries - 1);
-    int64_t begin = job_first_key(job, q) / MICRO_ROWS * MICRO_ROWS;
+    int64_t seen = mask_end(mask, q + queries - 1), begin = mask_first(mask, q) / MICRO_ROWS * MICRO_ROWS;
     for (int64_t k0 = begin; k0 < seen; k0 += SCORE_KEYS) {
         int64_t keys = min_of(SCORE_KEYS, seen - k0);
         for (int64_t k = 0; k < keys; k += MICRO_ROWS)
             micro_tile(D, scratch->keys + (k0 + k) * D, scratch->query, scratch->scores + k * MICRO_COLS,
                        MICRO_COLS, false);
-        mask_scores(scratch->scores, job, q, k0, keys);
-        mask_before(scratch->scores, job, q, queries, k0, keys);
+        mask_scores(scratch->scores, mask, q, queries, k0, keys);
+        mask_before(scratch->scores, mask, q, queries, k0, keys);
         softmax_carry(&run, scratch, keys, k0 == begin);
         if (job->dropout) drop(scratch, job, q, k0, keys);
         for (int64_t d = 0; d < scratch->rows; d += MICRO_ROWS)
-            micro_tile(keys, scratch->values + d * job->keys + k0 * MICRO_ROWS, scratch->scores,
+            micro_tile(keys, scratch->values + d * mask->keys + k0 * MICRO_ROWS, scratch->scores,
                        scratch->sums + d * MICRO_COLS, MICRO_COLS, k0 > begin);
     }
     panel_finish(scratch, job, &run, q, queries);
@@ -185,16 +198,19 @@ static void panel_run(const Scratch *scratch, const HeadJob *job, int64_t q, int
 
 void attention_head(const HeadJob *job, Range queries, void *memory) {
     if (queries.to <= queries.from) return;
+    const Mask *mask = &job->mask;
     Bump bump = {.base = memory};
-    Scratch scratch = scratch_take(&bump, job->keys, job->D);
-    int64_t end = keys_seen(job->keys, job->causal, job->past + queries.to - 1);
-    int64_t from = min_of(job_first_key(job, queries.from) / MICRO_ROWS * MICRO_ROWS, end);
+    Scratch scratch = scratch_take(&bump, mask->keys, job->D);
+    int64_t end = mask_end(mask, queries.to - 1);
+    int64_t from = min_of(mask_first(mask, queries.from) / MICRO_ROWS * MICRO_ROWS, end);
     rows_across(scratch.keys + from * job->D, MICRO_ROWS, rows_from(job->k, from), end - from,
                 job->D * MICRO_ROWS);
     rows_along(scratch.values + from * MICRO_ROWS, MICRO_ROWS, rows_from(job->v, from), end - from,
-               job->keys * MICRO_ROWS);
-    for (int64_t q = queries.from; q < queries.to; q += MICRO_COLS)
-        panel_run(&scratch, job, q, min_of(MICRO_COLS, queries.to - q));
+               mask->keys * MICRO_ROWS);
+    for (int64_t q = queries.from, to; q < queries.to; q = to) {
+        to = min_of(q + MICRO_COLS, rows_together(&mask->query_at, q, queries.to));
+        panel_run(&scratch, job, q, to - q);
+    }
 }
 
 /* What the tasks of attention_forward share. */
@@ -214,17 +230,15 @@ static void forward_task(const void *context, int64_t at, int thread) {
     const Attention *spec = f->spec;
     HeadShape s = f->shape;
     int64_t b = at / f->splits / s.H, h = at / f->splits % s.H;
+    Tensor kv = spec->kv.data ? spec->kv : f->qkv;
     HeadJob job = {
         .T = s.T,
         .D = s.D,
-        .keys = keys_of(s, f->lens, b),
-        .causal = spec->causal,
-        .window = spec->window,
-        .starts = starts_of(spec, b, s.T),
+        .mask = mask_of(s, spec, f->lens, b),
         .scale = spec->scale,
         .q = head_part(f->qkv, s, PART_Q, b, h),
-        .k = head_part(f->qkv, s, PART_K, b, h),
-        .v = head_part(f->qkv, s, PART_V, b, h),
+        .k = head_part(kv, s, PART_K, b, h),
+        .v = head_part(kv, s, PART_V, b, h),
         .out = head_out(f->out, s, b, h),
         .lse = tensor_f32(f->lse) + (b * s.H + h) * s.T,
         .dropout = spec->dropout.p > 0 ? &spec->dropout : NULL,
@@ -246,10 +260,9 @@ static void forward_task(const void *context, int64_t at, int thread) {
 
 static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                                     Attention spec) {
-    if (spec.kv.data) return attention_forward_ref(stream, out, lse, qkv, lens, spec);
     HeadShape s = head_shape(qkv, &spec);
     const Product16 *product = NULL;
-    size_t each = attention_head_scratch(s.T, s.D);
+    size_t each = attention_head_scratch(s.qkv.keys, s.D);
 #if defined(__AVX512F__)
     TRY(product16_choose(&product, qkv, &spec));
     if (product) each = attention16_head_scratch(s.T, s.D);
@@ -264,6 +277,51 @@ static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tens
     return OK;
 }
 
+/* What the tasks of attention_combine share. */
+typedef struct Combine {
+    Tensor out, lse, part, part_lse;
+} Combine;
+
+/* to = own to + other part, over D elements of a row from `at` on. A factor of 0 is that of an undefined row.
+ */
+static void combine_row(const Combine *c, int64_t at, int64_t D, float own, float other) {
+    enum { SOME = 64 };
+    float a[SOME], b[SOME];
+    for (int64_t d = 0; d < D; d += SOME) {
+        int64_t n = min_of(SOME, D - d);
+        const float *had = run_in(c->out, at + d, n, a), *more = run_in(c->part, at + d, n, b);
+        float *to = run_out(c->out, at + d, a);
+        for (int64_t i = 0; i < n; i++)
+            to[i] = (own == 0 ? 0 : own * had[i]) + (other == 0 ? 0 : other * more[i]);
+        run_end(c->out, at + d, n, to);
+    }
+}
+
+/* The rows of a head of a sequence. */
+static void combine_task(const void *context, int64_t task, int thread) {
+    const Combine *c = context;
+    int64_t T = c->out.dim[1], H = c->out.dim[2], D = c->out.dim[3], b = task / H, h = task % H;
+    float *lse = tensor_f32(c->lse) + task * T;
+    const float *part = tensor_f32(c->part_lse) + task * T;
+    (void)thread;
+    for (int64_t t = 0; t < T; t++) {
+        float largest = fmaxf(lse[t], part[t]);
+        if (largest == -INFINITY) largest = 0;
+        float own = expf(lse[t] - largest), other = expf(part[t] - largest), sum = own + other;
+        float inverse = sum == 0 ? 0 : 1 / sum;
+        combine_row(c, ((b * T + t) * H + h) * D, D, own * inverse, other * inverse);
+        lse[t] = largest + logf(sum);
+    }
+}
+
+static Status attention_combine_cpu(Stream *stream, Tensor out, Tensor lse, Tensor part, Tensor part_lse) {
+    Combine combine = {out, lse, part, part_lse};
+    int threads = threads_for(stream, tensor_count(out));
+    pool_run(threads > 1 ? stream->device->pool : NULL, out.dim[0] * out.dim[2], combine_task, &combine);
+    return OK;
+}
+
 void VARIANT(attention_forward_override)(KernelTable *table) {
     table->attention_forward = attention_forward_cpu;
+    table->attention_combine = attention_combine_cpu;
 }

@@ -24,8 +24,7 @@ typedef struct Seen {
 
 static Seen keys_seen(const QkvShape *s, Tensor lens, const Attention *spec, int64_t b, int64_t t) {
     int64_t at = position_of(&spec->queries, t), from = 0, to = INT64_MAX;
-    const int32_t *starts = starts_of(spec, b, s->T);
-    if (spec->causal) from = first_position(starts ? starts[t] : 0, spec->window, at), to = at + 1;
+    if (spec->causal) from = first_key(starts_of(spec, b, s->B), spec->window, at), to = at + 1;
     if (lens.data && tensor_i32(lens)[b] < to) to = tensor_i32(lens)[b];
     from = rows_before(&spec->keys, s->keys, from), to = rows_before(&spec->keys, s->keys, to);
     return (Seen){from, to > from ? to : from};
