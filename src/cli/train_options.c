@@ -319,6 +319,9 @@ static const Option layout_table[] = {
      .help = "With --sync-every, learning rate of the outer optimizer, SGD with Nesterov momentum."},
     {OPT_FLOAT("outer-momentum", TrainArgs, config.run.outer.momentum), .fallback = "0", BELOW_ONE,
      .help = "With --sync-every, momentum of the outer optimizer."},
+    {OPT_ENUM("cp-mode", TrainArgs, config.run.cp_mode, "MODE", context_mode_names), .fallback = "auto",
+     .help = "With --cp, how ranks reach each other's positions: exchange them for heads, gather all keys and "
+             "values, or pass these around a ring. auto: heads if there are enough, otherwise gather."},
     {OPT_FLAG("sequence-parallel", TrainArgs, config.run.sequence),
      .help = "Split layer norms and dropout along the sequence across tensor-parallel ranks."},
     {OPT_ENUM("pp-schedule", TrainArgs, config.run.schedule, "NAME", schedule_names), .fallback = "1f1b",

@@ -60,11 +60,17 @@ typedef struct Micro {
 typedef enum { FAKE_QUANT_NONE, FAKE_QUANT_INT8, FAKE_QUANT_INT4 } FakeQuant;
 extern const char *const fake_quant_names[]; /* ends with NULL */
 
+/* How context parallelism reaches the positions of other ranks, see model/parts/context.h. AUTO is none of a
+ * Shape. */
+typedef enum { CONTEXT_AUTO, CONTEXT_HEADS, CONTEXT_GATHER, CONTEXT_RING } ContextMode;
+extern const char *const context_mode_names[]; /* ends with NULL */
+
 /* Everything that determines a block's memory. */
 typedef struct Shape {
     int64_t B, T;         /* T positions of each sequence */
     int tp;               /* number of tensor-parallel ranks */
     int cp;               /* ranks of context parallelism, which have T positions each; 0: one */
+    ContextMode cp_mode;
     bool sequence;        /* sequence parallelism: outside split regions a rank holds 1/tp of the B*T rows */
     DType dtype;          /* activations and weights */
     bool fp8;             /* layers use fp8 matmuls where sizes allow; dtype is bf16 */
@@ -77,6 +83,9 @@ typedef struct Shape {
     int64_t piece_rows;   /* rows of a piece */
     Recompute recompute;  /* blocks implement RECOMPUTE_SELECTIVE, the runner the other modes */
 } Shape;
+
+/* The positions of the rows of a sequence on a rank of context parallelism. */
+Positions context_positions(const ModelConfig *config, Shape shape, int rank);
 
 /* Generation: the KV cache of one layer, see attention_decode. */
 typedef struct KvCache {

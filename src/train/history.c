@@ -130,7 +130,8 @@ static json_t *layout_of(const History *h, const json_t *settings) {
         {"batch", "batch"},         {"micro_batch", "micro-batch"},
         {"recompute", "recompute"}, {"pp_schedule", "pp-schedule"},
         {"precision", "precision"}, {"device", "device"},
-        {"threads", "threads"},     {"sequence_parallel", "sequence-parallel"}};
+        {"threads", "threads"},     {"sequence_parallel", "sequence-parallel"},
+        {"cp_mode", "cp-mode"}};
     json_t *layout = json_object();
     copy_setting(settings, "ranks", layout, "ranks");
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)

@@ -47,11 +47,26 @@ static Status check_qat(const RunnerSpec *run, const ModelConfig *c, int64_t tp)
     return OK;
 }
 
-/* Ranks of context parallelism attend with some of the heads each. */
+/* How ranks of context parallelism reach each other's positions: by default each attends with some of the heads,
+ * if there are enough. */
+static Status resolve_context(RunnerSpec *run, const ModelConfig *c, const char *device, int64_t tp, int64_t cp) {
+    char text[DIVISORS_TEXT];
+    int64_t groups = config_kv_heads(c), each = groups > tp ? groups / tp : 1;
+    bool gpu = !strcmp(device, "cuda"), splits = config_splits_context(c, tp, cp);
+    const char *others = gpu ? "" : ", or use {cp-mode} gather or ring";
+    if (run->cp_mode == CONTEXT_AUTO) run->cp_mode = splits || gpu ? CONTEXT_HEADS : CONTEXT_GATHER;
+    if (gpu && run->cp_mode != CONTEXT_HEADS)
+        return USAGE("{cp-mode} %s is not available with {device} cuda; use {cp-mode} heads",
+                     context_mode_names[run->cp_mode]);
+    if (run->cp_mode != CONTEXT_HEADS || splits) return OK;
+    return USAGE("{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
+                 "values with {tp} %lld: %s%s",
+                 (long long)cp, (long long)each, PLURAL(each), (long long)tp, divisors(text, each, each), others);
+}
+
 static Status check_context(const RunnerSpec *run, const ModelConfig *c, int64_t seq, int64_t cp,
                             int64_t tp) {
     char text[DIVISORS_TEXT];
-    int64_t groups = config_kv_heads(c), each = groups > tp ? groups / tp : 1;
     if (cp == 1) return OK;
     if (heads_traits(c->outputs_mask).whole)
         return USAGE("{cp} %lld: the head %s needs whole sequences; use {cp} 1", (long long)cp,
@@ -60,11 +75,6 @@ static Status check_context(const RunnerSpec *run, const ModelConfig *c, int64_t
         return USAGE("{cp} %lld does not divide the sequence length %lld into parts of at least 2 tokens; "
                      "valid values: %s",
                      (long long)cp, (long long)seq, divisors(text, seq, seq / 2));
-    if (!config_splits_context(c, tp, cp))
-        return USAGE(
-            "{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
-            "values with {tp} %lld: %s",
-            (long long)cp, (long long)each, PLURAL(each), (long long)tp, divisors(text, each, each));
     if (run->sequence && seq / cp % tp)
         return USAGE(
             "{sequence-parallel}: the %lld tokens of a sequence on each rank, with {cp} %lld, are not "
@@ -157,6 +167,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     run->logits = strcmp(device->name, "cuda") == 0 ? run->dtype : DT_F32;
     TRY(check_tensor(config, tp));
     TRY(check_context(run, config, job->seq, cp, tp));
+    if (cp > 1) TRY(resolve_context(run, config, device->name, tp, cp));
     TRY(check_qat(run, config, tp));
     TRY(check_pipeline(run, config, pp));
     TRY(check_batch(batch, run->micro_batch, dp));

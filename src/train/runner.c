@@ -22,6 +22,7 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
                    .T = T,
                    .tp = runner->mesh->extent[AXIS_TP],
                    .cp = runner->mesh->extent[AXIS_CP],
+                   .cp_mode = runner->spec.cp_mode,
                    .sequence = runner->spec.sequence && runner->mesh->extent[AXIS_TP] > 1,
                    .dtype = runner->spec.dtype,
                    .fp8 = runner->spec.fp8,
@@ -41,7 +42,8 @@ Shape runner_largest(const Runner *runner) {
 }
 
 Positions runner_positions(const Runner *runner, int64_t T) {
-    return (Positions){.first = runner->mesh->at[AXIS_CP] * T};
+    return context_positions(&runner->model->config, runner_shape(runner, 1, T, runner->spec.train),
+                             runner->mesh->at[AXIS_CP]);
 }
 
 bool runner_recomputes(const Runner *runner, int at) {

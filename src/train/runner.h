@@ -44,6 +44,7 @@ typedef struct RunnerSpec {
     int64_t zero;           /* 0 to 3 */
     Offload offload;        /* OFFLOAD_PARAMS implies zero 3 */
     bool keep_params;       /* zero 3: keep a block's gathered parameters from forward to backward */
+    ContextMode cp_mode;    /* not AUTO with several ranks of context parallelism */
     bool sequence;          /* sequence parallelism over the tensor-parallel ranks */
     DType dtype;            /* compute type */
     bool fp8;               /* layer GEMMs in fp8; dtype is bf16 */

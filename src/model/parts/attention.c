@@ -189,41 +189,18 @@ Tensor attention_dqkv(const Block *block, Shape shape) {
     return tensor_4d(NULL, shape.dtype, shape.B, shape.T, H + 2 * G, D);
 }
 
-/* The heads on a rank, of q, k and v and of the output. */
-static HeadCounts heads_of_qkv(const ModelConfig *c, int tp) {
-    return (HeadCounts){{local_heads(c, tp), local_groups(c, tp), local_groups(c, tp)}};
-}
-static HeadCounts heads_of_att(const ModelConfig *c, int tp) {
-    return (HeadCounts){{local_heads(c, tp)}};
-}
-
-/* A tensor with the heads of whole sequences that this rank attends with, in place of its own rows. */
-static Tensor of_whole(Tensor own, int cp) {
-    own.data = NULL;
-    own.dim[1] *= cp;
-    own.dim[own.ndim - 2] /= cp;
-    return own;
-}
-
 AttentionSaved attention_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump *scratch) {
     const ModelConfig *c = block->config;
     int64_t B = shape.B, T = shape.T, H = local_heads(c, shape.tp), D = config_head_width(c);
-    bool parts = shape.cp > 1;
+    bool parts = shape.cp > 1, heads = parts && shape.cp_mode == CONTEXT_HEADS;
     AttentionSaved s = {0};
     /* Backward needs the own rows for the norm, and otherwise what attention reads. */
-    s.qkv = tensor_take(parts && !c->qk_norm ? scratch : saved, attention_dqkv(block, shape));
+    s.qkv = tensor_take(heads && !c->qk_norm ? scratch : saved, attention_dqkv(block, shape));
     s.att = tensor_take(saved, tensor_4d(NULL, shape.dtype, B, T, H, D));
-    s.lse = tensor_take(saved, tensor_3d(NULL, DT_F32, B, H, T));
-    if (parts) {
-        s.whole.qkv = tensor_take(saved, of_whole(s.qkv, shape.cp));
-        s.whole.att = tensor_take(saved, of_whole(s.att, shape.cp));
-        s.lse.dim[1] /= shape.cp, s.lse.dim[2] *= shape.cp;
-        s.swap = context_buffers(s.qkv, scratch);
-    }
-    if (parts && shape.train) {
-        s.whole.dqkv = tensor_take(scratch, s.whole.qkv);
-        s.whole.datt = tensor_take(scratch, s.whole.att);
-    }
+    if (parts)
+        s.context = context_saved(c, shape, s.qkv, s.att, saved, scratch);
+    else
+        s.lse = tensor_take(saved, tensor_3d(NULL, DT_F32, B, H, T));
     if (c->qk_norm) {
         s.q_rstd = tensor_take(scratch, tensor_1d(NULL, DT_F32, B * T * H));
         s.k_rstd = tensor_take(scratch, tensor_1d(NULL, DT_F32, B * T * local_groups(c, shape.tp)));
@@ -257,18 +234,15 @@ static Attention attention_of(const Block *block, const Pass *pass) {
     float score = c->scale_attn ? 1.0f / sqrtf((float)config_head_width(c)) : 1.0f;
     if (c->scale_attn_by_layer) score /= (float)(block->index + 1);
     int64_t heads = local_heads(c, pass->shape.tp), groups = local_groups(c, pass->shape.tp);
-    bool parts = pass->shape.cp > 1;
     Attention spec = {.causal = config_causal(c),
                       .scale = score,
-                      .kv_heads = groups == heads ? 0
-                                  : parts         ? groups / pass->shape.cp
-                                                  : groups,
+                      .kv_heads = groups == heads ? 0 : groups,
                       .window = config_window(c, block->index),
                       .starts = pass->micro->starts};
     if (!pass->shape.train) return spec;
     spec.dropout = dropout_at(pass, c->dropout_attn, 0, "layer.%d.attn", block->index);
     spec.dropout.origin[0] = pass->micro->first; /* all sequences, local heads */
-    spec.dropout.origin[1] = local_start(pass, heads) + (parts ? pass->cp->rank * heads / pass->cp->size : 0);
+    spec.dropout.origin[1] = local_start(pass, heads);
     spec.dropout.extent[0] = c->heads;
     spec.dropout.extent[1] = context_length(pass->shape);
     spec.dropout.rows = 0;
@@ -323,14 +297,8 @@ static LinearInput input_of_out(const AttentionSaved *s) {
 }
 
 static Status attend(const Block *block, Pass *pass, const AttentionSaved *s, Tensor qkv) {
-    const ModelConfig *c = block->config;
     Attention spec = attention_of(block, pass);
-    if (pass->shape.cp > 1) {
-        int tp = pass->shape.tp;
-        TRY(context_to_heads(pass, s->swap, s->whole.qkv, qkv, heads_of_qkv(c, tp)));
-        TRY(attention_forward(pass->exec, s->whole.att, s->lse, s->whole.qkv, pass->micro->lens, spec));
-        return context_to_rows(pass, s->swap, s->att, s->whole.att, heads_of_att(c, tp));
-    }
+    if (pass->shape.cp > 1) return context_attend(block, pass, &s->context, s->att, qkv, spec);
     if (!pass->decode) return attention_forward(pass->exec, s->att, s->lse, qkv, pass->micro->lens, spec);
     KvCache *cache = &pass->decode->cache[block->index];
     if (pass->decode->split) return cache_split_attend(pass, s->att, cache, qkv, spec);
@@ -376,16 +344,6 @@ static bool sums_qkv(const Block *block, const Pass *pass) {
            c->position != POSITION_ROPE && !c->qk_norm && !config_grouped(c);
 }
 
-static Status back_through_heads(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv,
-                                 Tensor datt) {
-    const ModelConfig *c = block->config;
-    int tp = pass->shape.tp;
-    TRY(context_to_heads(pass, s->swap, s->whole.datt, datt, heads_of_att(c, tp)));
-    TRY(attention_backward(pass->exec, s->whole.dqkv, s->whole.datt, s->whole.att, s->lse, s->whole.qkv,
-                           pass->micro->lens, attention_of(block, pass)));
-    return context_to_rows(pass, s->swap, dqkv, s->whole.dqkv, heads_of_qkv(c, tp));
-}
-
 Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv, Tensor datt,
                       Tensor dy, Dropout dropout) {
     LinearInput out = input_of_out(s);
@@ -404,7 +362,7 @@ Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, T
         TRY(qkv_grads(block, pass, s, &grads));
         spec.sums = grads.bias;
     }
-    TRY(pass->shape.cp > 1 ? back_through_heads(block, pass, s, dqkv, datt)
+    TRY(pass->shape.cp > 1 ? context_attend_back(block, pass, &s->context, dqkv, datt, s->att, qkv, spec)
                            : attention_backward(e, dqkv, datt, s->att, s->lse, qkv, pass->micro->lens, spec));
     if (c->position == POSITION_ROPE)
         TRY(rope_backward(e, heads, pass->rope, pass->micro->positions, 0,

@@ -15,11 +15,7 @@ typedef struct AttentionSaved {
     Tensor qkv;            /* (B,T,3,H,D), or grouped (B,T,H+2G,D): heads of q, k and v; with RoPE, rotated */
     Tensor att;            /* (B,T,H,D) */
     Tensor lse;            /* (B,H,T) */
-    struct {               /* with context parallelism: of whole sequences and some heads, see context.h */
-        Tensor qkv, att;   /* qkv as attention reads it */
-        Tensor dqkv, datt; /* scratch */
-    } whole;
-    ContextBuffers swap;
+    ContextSaved context;  /* with context parallelism, instead of lse */
     Tensor q_rstd, k_rstd;       /* QK norm: statistics, one per head */
     Fp8Input into_qkv, into_out; /* fp8: quantized inputs; absent where they are quantized again */
     /* Scratch. */

@@ -1,81 +1,288 @@
-/* B sequences, T positions here; P ranks of context parallelism; N heads of width D in all, n on each rank.
+/* B sequences, T positions here; P ranks of context parallelism; N heads of width D in all, n on each rank; M: the
+ * heads of k and v.
  *
- *   own (B,T,N,D) -> send (P,B,T,n,D) -> all-to-all -> receive (P,B,T,n,D) -> whole (B,P,T,n,D)
+ *   heads    own (B,T,N,D) -> send (P,B,T,n,D) -> all-to-all -> receive (P,B,T,n,D) -> whole (B,P T,n,D)
+ *   gather   own (B,T,N,D) -> send (B,T,M,D) -> all-gather -> receive (P,B,T,M,D) -> kv (B,P T,M,D)
  *
- * and the same backwards. With one sequence, receive is whole. */
+ * and the same backwards. With one sequence, of which ranks have neighboring positions, receive is whole. */
 #include "model/parts/context.h"
 
-ContextBuffers context_buffers(Tensor own, Bump *scratch) {
-    Tensor all = tensor_1d(NULL, own.dtype, tensor_count(own));
-    return (ContextBuffers){.send = tensor_take(scratch, all), .receive = tensor_take(scratch, all)};
+#include "model/parts/common.h"
+
+const char *const context_mode_names[] = {"auto", "heads", "gather", "ring", NULL};
+
+/* ---- positions ---- */
+
+static bool has_ends(const ModelConfig *c, Shape shape) {
+    return config_causal(c) && shape.cp_mode != CONTEXT_HEADS && shape.T % 2 == 0;
 }
 
-typedef struct Sizes {
-    int64_t B, P, T, D, row; /* row: elements of one in own */
-} Sizes;
-
-static Sizes sizes_of(const Pass *pass, Tensor own) {
-    int64_t rows = own.dim[0] * own.dim[1];
-    return (Sizes){.B = own.dim[0],
-                   .P = pass->cp->size,
-                   .T = own.dim[1],
-                   .D = own.dim[own.ndim - 1],
-                   .row = tensor_count(own) / rows};
+Positions context_positions(const ModelConfig *config, Shape shape, int rank) {
+    int64_t T = shape.T, half = T / 2;
+    if (shape.cp <= 1 || !has_ends(config, shape)) return (Positions){.first = rank * T};
+    return (Positions){.first = rank * half, .turn = half, .second = (2 * shape.cp - 1 - rank) * half};
 }
 
-static Tensor as_elements(Tensor t, Tensor like) {
-    return tensor_1d(t.data, like.dtype, tensor_count(like));
+/* Copies all ranks' rows of B sequences, (P,B,T,width), to where they are in the sequences, (B,P T,width), or
+ * back. */
+static Status place(const Pass *pass, const ModelConfig *c, Tensor whole, Tensor parts, bool back) {
+    int64_t B = pass->shape.B, T = pass->shape.T, P = pass->shape.cp;
+    int64_t row = tensor_count(parts) / (P * B * T), chunks = has_ends(c, pass->shape) ? 2 : 1;
+    int64_t size = T / chunks * row;
+    for (int64_t i = 0; i < chunks; i++) {
+        BlockSpan in_parts = {i * size, {B * T * row, T * row, 0}};
+        BlockSpan in_whole = {i ? (2 * P - 1) * size : 0, {i ? -size : size, P * T * row, 0}};
+        Blocks blocks = {size, {P, B, 1}, in_whole, in_parts};
+        if (back) blocks.to = in_parts, blocks.from = in_whole;
+        TRY(back ? copy_blocks(pass->exec, parts, whole, blocks)
+                 : copy_blocks(pass->exec, whole, parts, blocks));
+    }
+    return OK;
 }
 
-/* Copies rows of own to send, or back. */
-static Status pack(const Pass *pass, Tensor send, Tensor own, HeadCounts heads, bool back) {
-    Sizes s = sizes_of(pass, own);
-    int64_t rows = s.B * s.T, part = s.row / s.P;
+/* Whether rows by rank and by position are the same. */
+static bool in_order(const Pass *pass, const ModelConfig *c) {
+    return pass->shape.B == 1 && !has_ends(c, pass->shape);
+}
+
+static Tensor as_elements(Tensor t) {
+    return tensor_1d(t.data, t.dtype, tensor_count(t));
+}
+
+/* ---- memory ---- */
+
+typedef struct Heads {
+    int64_t of_q, of_k, D;
+} Heads;
+
+static Heads heads_of(Tensor qkv, Tensor att) {
+    int64_t D = att.dim[3], H = att.dim[2], all = tensor_count(qkv) / (att.dim[0] * att.dim[1] * D);
+    return (Heads){H, (all - H) / 2, D};
+}
+
+/* A tensor with the heads of whole sequences that this rank attends with, in place of its own rows. */
+static Tensor of_whole(Tensor own, int cp) {
+    own.data = NULL;
+    own.dim[1] *= cp;
+    own.dim[own.ndim - 2] /= cp;
+    return own;
+}
+
+static void take_heads(ContextSaved *s, Shape shape, Tensor qkv, Tensor att, Bump *saved, Bump *scratch) {
+    Tensor all = tensor_1d(NULL, qkv.dtype, tensor_count(qkv));
+    s->whole.qkv = tensor_take(saved, of_whole(qkv, shape.cp));
+    s->whole.att = tensor_take(saved, of_whole(att, shape.cp));
+    s->lse.dim[1] /= shape.cp, s->lse.dim[2] *= shape.cp;
+    s->send = tensor_take(scratch, all);
+    s->receive = tensor_take(scratch, all);
+    if (!shape.train) return;
+    s->whole.dqkv = tensor_take(scratch, s->whole.qkv);
+    s->whole.datt = tensor_take(scratch, s->whole.att);
+}
+
+ContextSaved context_saved(const ModelConfig *config, Shape shape, Tensor qkv, Tensor att, Bump *saved,
+                           Bump *scratch) {
+    Heads heads = heads_of(qkv, att);
+    int64_t B = shape.B, T = shape.T, H = heads.of_q, M = 2 * heads.of_k, P = shape.cp;
+    Tensor rows = tensor_4d(NULL, shape.dtype, B, T, M, heads.D), all = rows;
+    ContextSaved s = {.lse = tensor_take(saved, tensor_3d(NULL, DT_F32, B, H, T))};
+    all.dim[1] *= P;
+    if (shape.cp_mode == CONTEXT_HEADS) {
+        take_heads(&s, shape, qkv, att, saved, scratch);
+    } else if (shape.cp_mode == CONTEXT_GATHER) {
+        bool ordered = B == 1 && !has_ends(config, shape);
+        s.send = tensor_take(scratch, rows);
+        s.kv[0] = tensor_take(scratch, all);
+        s.receive = ordered ? s.kv[0] : tensor_take(scratch, all);
+        if (shape.train) s.dkv[0] = tensor_take(scratch, all);
+    } else {
+        for (int i = 0; i < 2; i++) s.kv[i] = tensor_take(scratch, rows);
+        s.part = tensor_take(scratch, att);
+        s.part_lse = tensor_take(scratch, s.lse);
+        for (int i = 0; i < 2 && shape.train; i++) s.dkv[i] = tensor_take(scratch, rows);
+    }
+    return s;
+}
+
+/* ---- heads ---- */
+
+/* Copies own rows (B,T,...) to send (P,B,T,...), or back; `count` says how many heads of each kind, or 0, follow one
+ * another in a row. */
+static Status pack_heads(const Pass *pass, Tensor send, Tensor own, const int64_t count[3], bool back) {
+    int64_t rows = own.dim[0] * own.dim[1], D = own.dim[own.ndim - 1], row = tensor_count(own) / rows;
+    int64_t P = pass->cp->size, part = row / P;
+    own = as_elements(own);
     for (int64_t kind = 0, at = 0; kind < 3; kind++) {
-        int64_t width = heads.count[kind] * s.D, each = width / s.P;
-        Blocks blocks = {.size = each, .count = {s.P, rows, 1}};
-        blocks.to = (BlockSpan){at / s.P, {rows * part, part, 0}};
-        blocks.from = (BlockSpan){at, {each, s.row, 0}};
-        if (back) {
-            BlockSpan to = blocks.to;
-            blocks.to = blocks.from, blocks.from = to;
-        }
-        TRY(back ? copy_blocks(pass->exec, as_elements(own, own), send, blocks)
-                 : copy_blocks(pass->exec, send, as_elements(own, own), blocks));
+        int64_t width = count[kind] * D, each = width / P;
+        BlockSpan sent = {at / P, {rows * part, part, 0}}, owned = {at, {each, row, 0}};
+        Blocks blocks = {each, {P, rows, 1}, sent, owned};
+        if (back) blocks.to = owned, blocks.from = sent;
+        TRY(back ? copy_blocks(pass->exec, own, send, blocks) : copy_blocks(pass->exec, send, own, blocks));
         at += width;
     }
     return OK;
 }
 
-/* Copies what was received to whole, or back. */
-static Status place(const Pass *pass, Tensor whole, Tensor received, Sizes s, bool back) {
-    int64_t each = s.T * s.row / s.P; /* elements of a part of a sequence */
-    BlockSpan ordered = {0, {each, s.P * each, 0}}, ranks = {0, {s.B * each, each, 0}};
-    Blocks blocks = {.size = each, .count = {s.P, s.B, 1}, .to = ordered, .from = ranks};
-    if (!back) return copy_blocks(pass->exec, whole, received, blocks);
-    blocks.to = ranks, blocks.from = ordered;
-    return copy_blocks(pass->exec, received, whole, blocks);
+static Tensor sized(Tensor buffer, Tensor like) {
+    return tensor_1d(buffer.data, like.dtype, tensor_count(like));
 }
 
-Status context_to_heads(const Pass *pass, ContextBuffers buffers, Tensor whole, Tensor own,
-                        HeadCounts heads) {
-    Sizes s = sizes_of(pass, own);
-    Tensor send = as_elements(buffers.send, own), receive = as_elements(buffers.receive, own);
-    whole = as_elements(whole, own);
-    if (s.B == 1) receive = whole;
-    TRY(pack(pass, send, own, heads, false));
+/* whole (B,P T,n,D) from own (B,T,N,D), and back. */
+static Status to_heads(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor whole, Tensor own,
+                       const int64_t count[3]) {
+    bool ordered = in_order(pass, c);
+    Tensor send = sized(s->send, own), receive = sized(ordered ? whole : s->receive, own);
+    TRY(pack_heads(pass, send, own, count, false));
     TRY(all_to_all(pass->cp, pass->exec->stream, receive, send, NULL, NULL, NULL));
-    return s.B == 1 ? OK : place(pass, whole, receive, s, false);
+    return ordered ? OK : place(pass, c, as_elements(whole), receive, false);
 }
 
-Status context_to_rows(const Pass *pass, ContextBuffers buffers, Tensor own, Tensor whole, HeadCounts heads) {
-    Sizes s = sizes_of(pass, own);
-    Tensor send = as_elements(buffers.send, own), receive = as_elements(buffers.receive, own);
-    whole = as_elements(whole, own);
-    if (s.B == 1)
-        send = whole;
-    else
-        TRY(place(pass, whole, send, s, true));
+static Status to_rows(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor own, Tensor whole,
+                      const int64_t count[3]) {
+    bool ordered = in_order(pass, c);
+    Tensor send = sized(ordered ? whole : s->send, own), receive = sized(s->receive, own);
+    if (!ordered) TRY(place(pass, c, as_elements(whole), send, true));
     TRY(all_to_all(pass->cp, pass->exec->stream, receive, send, NULL, NULL, NULL));
-    return pack(pass, receive, own, heads, true);
+    return pack_heads(pass, receive, own, count, true);
+}
+
+/* Those of whole sequences with some of the heads. */
+static Attention spec_of_heads(const Pass *pass, Attention spec, Heads heads) {
+    spec.kv_heads /= pass->cp->size;
+    spec.dropout.origin[1] += pass->cp->rank * heads.of_q / pass->cp->size;
+    return spec;
+}
+
+/* ---- gather ---- */
+
+/* Copies the keys and values of own rows to rows (B,T,M,D), or back. */
+static Status pack_keys(const Pass *pass, Tensor rows, Tensor own, bool back) {
+    int64_t count = own.dim[0] * own.dim[1], row = tensor_count(own) / count, width = tensor_count(rows) / count;
+    BlockSpan packed = {0, {width, 0, 0}}, owned = {row - width, {row, 0, 0}};
+    Blocks blocks = {width, {count, 1, 1}, packed, owned};
+    if (back) blocks.to = owned, blocks.from = packed;
+    own = as_elements(own), rows = as_elements(rows);
+    return back ? copy_blocks(pass->exec, own, rows, blocks) : copy_blocks(pass->exec, rows, own, blocks);
+}
+
+static Status gather_keys(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor qkv) {
+    TRY(pack_keys(pass, s->send, qkv, false));
+    TRY(all_gather(pass->cp, pass->exec->stream, as_elements(s->receive), as_elements(s->send), NULL));
+    return in_order(pass, c) ? OK : place(pass, c, as_elements(s->kv[0]), as_elements(s->receive), false);
+}
+
+static Status back_gather(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor dqkv,
+                          Tensor datt, Tensor att, Tensor qkv, Attention spec) {
+    Stream *stream = pass->exec->stream;
+    Tensor sums = as_elements(in_order(pass, c) ? s->dkv[0] : s->receive);
+    TRY(gather_keys(pass, c, s, qkv));
+    TRY(stream_zero(stream, dqkv.data, tensor_bytes(dqkv)));
+    TRY(stream_zero(stream, s->dkv[0].data, tensor_bytes(s->dkv[0])));
+    spec.kv = s->kv[0];
+    spec.dkv = s->dkv[0];
+    TRY(attention_backward(pass->exec, dqkv, datt, att, s->lse, qkv, pass->micro->lens, spec));
+    if (!in_order(pass, c)) TRY(place(pass, c, as_elements(s->dkv[0]), sums, true));
+    TRY(reduce_scatter(pass->cp, stream, as_elements(s->send), sums, REDUCE_SUM, NULL));
+    return pack_keys(pass, s->send, dqkv, true);
+}
+
+/* ---- ring ---- */
+
+/* Starts to send one of two buffers to the next rank and to receive the other from the one before. */
+static Status pass_on(const Pass *pass, const Tensor buffer[2], int full, Ticket ticket[2]) {
+    int P = pass->cp->size, rank = pass->cp->rank;
+    return comm_swap(pass->cp, pass->exec->stream, as_elements(buffer[full]), (rank + 1) % P,
+                     as_elements(buffer[1 - full]), (rank + P - 1) % P, ticket);
+}
+
+static Status arrived(const Pass *pass, Ticket ticket[2]) {
+    TRY(ticket_wait(pass->exec->stream, &ticket[0]));
+    return ticket_wait(pass->exec->stream, &ticket[1]);
+}
+
+/* The keys that are here in a step, and where they are in the sequences. */
+static Attention spec_of_step(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Attention spec,
+                              int step) {
+    int P = pass->cp->size;
+    spec.kv = s->kv[step % 2];
+    spec.dkv = s->dkv[step % 2];
+    spec.keys = context_positions(c, pass->shape, (pass->cp->rank - step + P) % P);
+    return spec;
+}
+
+static Status ring(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor att, Tensor qkv,
+                   Attention spec) {
+    Exec *e = pass->exec;
+    TRY(pack_keys(pass, s->kv[0], qkv, false));
+    for (int step = 0; step < pass->cp->size; step++) {
+        Attention here = spec_of_step(pass, c, s, spec, step);
+        Tensor lens = pass->micro->lens;
+        Ticket ticket[2] = {0};
+        if (step + 1 < pass->cp->size) TRY(pass_on(pass, s->kv, step % 2, ticket));
+        if (step == 0)
+            TRY(attention_forward(e, att, s->lse, qkv, lens, here));
+        else
+            TRY(attention_forward(e, s->part, s->part_lse, qkv, lens, here));
+        if (step > 0) TRY(attention_combine(e, att, s->lse, s->part, s->part_lse));
+        TRY(arrived(pass, ticket));
+    }
+    return OK;
+}
+
+static Status back_ring(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor dqkv, Tensor datt,
+                        Tensor att, Tensor qkv, Attention spec) {
+    Exec *e = pass->exec;
+    int P = pass->cp->size;
+    Ticket gradients[2] = {0};
+    TRY(pack_keys(pass, s->kv[0], qkv, false));
+    TRY(stream_zero(e->stream, dqkv.data, tensor_bytes(dqkv)));
+    TRY(stream_zero(e->stream, s->dkv[0].data, tensor_bytes(s->dkv[0])));
+    for (int step = 0; step < P; step++) {
+        Attention here = spec_of_step(pass, c, s, spec, step);
+        Ticket ticket[2] = {0};
+        if (step + 1 < P) TRY(pass_on(pass, s->kv, step % 2, ticket));
+        TRY(arrived(pass, gradients));
+        TRY(attention_backward(e, dqkv, datt, att, s->lse, qkv, pass->micro->lens, here));
+        TRY(pass_on(pass, s->dkv, step % 2, gradients));
+        TRY(arrived(pass, ticket));
+    }
+    TRY(arrived(pass, gradients));
+    return pack_keys(pass, s->dkv[P % 2], dqkv, true);
+}
+
+/* ---- all ---- */
+
+Status context_attend(const Block *block, const Pass *pass, const ContextSaved *s, Tensor att, Tensor qkv,
+                      Attention spec) {
+    const ModelConfig *c = block->config;
+    Heads heads = heads_of(qkv, att);
+    const int64_t all[3] = {heads.of_q, heads.of_k, heads.of_k}, out[3] = {heads.of_q};
+    Tensor lens = pass->micro->lens;
+    if (pass->shape.cp_mode == CONTEXT_HEADS) {
+        TRY(to_heads(pass, c, s, s->whole.qkv, qkv, all));
+        TRY(attention_forward(pass->exec, s->whole.att, s->lse, s->whole.qkv, lens,
+                              spec_of_heads(pass, spec, heads)));
+        return to_rows(pass, c, s, att, s->whole.att, out);
+    }
+    spec.queries = pass->at;
+    if (pass->shape.cp_mode == CONTEXT_RING) return ring(pass, c, s, att, qkv, spec);
+    TRY(gather_keys(pass, c, s, qkv));
+    spec.kv = s->kv[0];
+    return attention_forward(pass->exec, att, s->lse, qkv, lens, spec);
+}
+
+Status context_attend_back(const Block *block, const Pass *pass, const ContextSaved *s, Tensor dqkv,
+                           Tensor datt, Tensor att, Tensor qkv, Attention spec) {
+    const ModelConfig *c = block->config;
+    Heads heads = heads_of(qkv, att);
+    const int64_t all[3] = {heads.of_q, heads.of_k, heads.of_k}, out[3] = {heads.of_q};
+    if (pass->shape.cp_mode == CONTEXT_HEADS) {
+        TRY(to_heads(pass, c, s, s->whole.datt, datt, out));
+        TRY(attention_backward(pass->exec, s->whole.dqkv, s->whole.datt, s->whole.att, s->lse, s->whole.qkv,
+                               pass->micro->lens, spec_of_heads(pass, spec, heads)));
+        return to_rows(pass, c, s, dqkv, s->whole.dqkv, all);
+    }
+    spec.queries = pass->at;
+    return pass->shape.cp_mode == CONTEXT_RING ? back_ring(pass, c, s, dqkv, datt, att, qkv, spec)
+                                               : back_gather(pass, c, s, dqkv, datt, att, qkv, spec);
 }
