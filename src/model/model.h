@@ -67,9 +67,9 @@ extern const char *const context_mode_names[]; /* ends with NULL */
 
 /* Everything that determines a block's memory. */
 typedef struct Shape {
-    int64_t B, T;         /* T positions of each sequence */
-    int tp;               /* number of tensor-parallel ranks */
-    int cp;               /* ranks of context parallelism, which have T positions each; 0: one */
+    int64_t B, T; /* T positions of each sequence */
+    int tp;       /* number of tensor-parallel ranks */
+    int cp;       /* ranks of context parallelism, which have T positions each; 0: one */
     ContextMode cp_mode;
     bool sequence;        /* sequence parallelism: outside split regions a rank holds 1/tp of the B*T rows */
     DType dtype;          /* activations and weights */

@@ -47,21 +47,24 @@ static Status check_qat(const RunnerSpec *run, const ModelConfig *c, int64_t tp)
     return OK;
 }
 
-/* How ranks of context parallelism reach each other's positions: by default each attends with some of the heads,
- * if there are enough. */
-static Status resolve_context(RunnerSpec *run, const ModelConfig *c, const char *device, int64_t tp, int64_t cp) {
+/* How ranks of context parallelism reach each other's positions: by default each attends with some of the
+ * heads, if there are enough. */
+static Status resolve_context(RunnerSpec *run, const ModelConfig *c, const char *device, int64_t tp,
+                              int64_t cp) {
     char text[DIVISORS_TEXT];
     int64_t groups = config_kv_heads(c), each = groups > tp ? groups / tp : 1;
     bool gpu = !strcmp(device, "cuda"), splits = config_splits_context(c, tp, cp);
-    const char *others = gpu ? "" : ", or use {cp-mode} gather or ring";
     if (run->cp_mode == CONTEXT_AUTO) run->cp_mode = splits || gpu ? CONTEXT_HEADS : CONTEXT_GATHER;
     if (gpu && run->cp_mode != CONTEXT_HEADS)
         return USAGE("{cp-mode} %s is not available with {device} cuda; use {cp-mode} heads",
                      context_mode_names[run->cp_mode]);
     if (run->cp_mode != CONTEXT_HEADS || splits) return OK;
-    return USAGE("{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
-                 "values with {tp} %lld: %s%s",
-                 (long long)cp, (long long)each, PLURAL(each), (long long)tp, divisors(text, each, each), others);
+    return USAGE(
+        gpu ? "{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
+              "values with {tp} %lld: %s"
+            : "{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
+              "values with {tp} %lld: %s, or use {cp-mode} gather or ring",
+        (long long)cp, (long long)each, PLURAL(each), (long long)tp, divisors(text, each, each));
 }
 
 static Status check_context(const RunnerSpec *run, const ModelConfig *c, int64_t seq, int64_t cp,

@@ -6,17 +6,18 @@
 enum { VALUES = 64, /* the most of an axis */ LAYERS = 6, HEADS = 4 };
 
 static const int values_of_rest[COVER_AXES] = {[COVER_ZERO] = 4,      [COVER_SCHEDULE] = SCHEDULE_EVAL,
-                                               [COVER_RECOMPUTE] = 3, [COVER_SEQUENCE] = 2,
-                                               [COVER_MICRO] = 2,     [COVER_OFFLOAD] = 3,
-                                               [COVER_KEEP] = 2};
+                                               [COVER_RECOMPUTE] = 3, [COVER_CONTEXT] = CONTEXT_RING,
+                                               [COVER_SEQUENCE] = 2,  [COVER_MICRO] = 2,
+                                               [COVER_OFFLOAD] = 3,   [COVER_KEEP] = 2};
 
 bool trial_splits_context(const TrialSpec *spec) {
     int tp = mesh_extent(spec->mesh, AXIS_TP), cp = mesh_extent(spec->mesh, AXIS_CP);
     ModelConfig config;
     trial_config(spec, &config);
-    if (cp == 1) return true;
-    return !heads_traits(config.outputs_mask).whole && config_splits_context(&config, tp, cp) &&
-           TRIAL_SEQ % cp == 0 && (!spec->sequence || TRIAL_SEQ / cp % tp == 0);
+    if (cp == 1) return spec->cp_mode <= CONTEXT_HEADS;
+    if (spec->cp_mode <= CONTEXT_HEADS && !config_splits_context(&config, tp, cp)) return false;
+    return !heads_traits(config.outputs_mask).whole && TRIAL_SEQ % cp == 0 &&
+           (!spec->sequence || TRIAL_SEQ / cp % tp == 0);
 }
 
 bool trial_is_legal(const TrialSpec *spec) {
@@ -51,6 +52,7 @@ static TrialSpec spec_of(const Cover *cover, const CoverPoint *point) {
                        .micro_batch = 1 + at[COVER_MICRO],
                        .schedule = (ScheduleKind)at[COVER_SCHEDULE],
                        .recompute = (Recompute)at[COVER_RECOMPUTE],
+                       .cp_mode = at[COVER_CONTEXT] ? (ContextMode)(at[COVER_CONTEXT] + CONTEXT_HEADS) : 0,
                        .sequence = at[COVER_SEQUENCE],
                        .keep = at[COVER_KEEP],
                        .offload = (Offload)at[COVER_OFFLOAD],
@@ -127,7 +129,7 @@ int cover_batch(int ranks) {
     return 2 * ranks * ((TRIAL_BATCH + 2 * ranks - 1) / (2 * ranks));
 }
 
-Status cover_init(Cover *ret_cover, int ranks, const Precision *precision, int precisions) {
+Status cover_init(Cover *ret_cover, int ranks, bool gpu, const Precision *precision, int precisions) {
     CLEANUP(cover_done) Cover cover = {.precisions = precisions};
     TrialJob job;
     int values[COVER_AXES], jobs = 0;
@@ -139,6 +141,7 @@ Status cover_init(Cover *ret_cover, int ranks, const Precision *precision, int p
     values[COVER_JOB] = jobs;
     values[COVER_PRECISION] = precisions;
     values[COVER_GRID] = cover.grids;
+    if (gpu) values[COVER_CONTEXT] = 1; /* which have heads mode alone */
     TRY(mem_new((size_t)COVER_AXES * VALUES * COVER_AXES * VALUES, 1, &cover.pair));
     CoverPoint point = {0};
     do {

@@ -14,6 +14,7 @@ typedef enum {
     COVER_ZERO,
     COVER_SCHEDULE,
     COVER_RECOMPUTE,
+    COVER_CONTEXT,
     COVER_SEQUENCE,
     COVER_MICRO,
     COVER_OFFLOAD,
@@ -38,8 +39,8 @@ typedef struct Cover {
 
 /* Sequences per step: divisible by every number of replicas, in micro-batches of two. */
 int cover_batch(int ranks);
-/* All legal layouts of `ranks` ranks. */
-MUST_USE Status cover_init(Cover *ret_cover, int ranks, const Precision *precision, int precisions);
+/* All legal layouts of `ranks` ranks, of GPUs or CPUs. */
+MUST_USE Status cover_init(Cover *ret_cover, int ranks, bool gpu, const Precision *precision, int precisions);
 void cover_done(Cover *cover);
 /* The layout with the most pairs that are not covered yet; false if all are. */
 bool cover_next(Cover *cover, TrialSpec *ret_spec);

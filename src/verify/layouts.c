@@ -172,7 +172,7 @@ static bool has_failed(const Outcome *outcome) {
 
 /* ---- the smallest layout ---- */
 
-enum { SIMPLER = 13 };
+enum { SIMPLER = 14 };
 
 /* The k-th simplification of a layout. */
 static TrialSpec simplify(TrialSpec spec, int k) {
@@ -189,7 +189,8 @@ static TrialSpec simplify(TrialSpec spec, int k) {
     case 9: spec.offload = OFFLOAD_NONE; break;
     case 10: spec.job = 0; break;
     case 11: spec.dtype = DT_F32, spec.fp8 = spec.wide = false; break;
-    case 12: spec.mesh.cp = 1, spec.mesh.shard = 0; break;
+    case 12: spec.mesh.cp = 1, spec.mesh.shard = 0, spec.cp_mode = CONTEXT_AUTO; break;
+    case 13: spec.cp_mode = CONTEXT_AUTO; break;
     }
     return spec;
 }
@@ -254,7 +255,8 @@ Status verify_layouts(Verify *v) {
     CLEANUP(cover_done) Cover cover = {0};
     Group *host = v->spec->host;
     bool first = host->rank == 0, has = true;
-    if (first) TRY(cover_init(&cover, host->size, v->precision, v->precisions));
+    if (first)
+        TRY(cover_init(&cover, host->size, !device_is_host(v->spec->device), v->precision, v->precisions));
     while (has && v->failing < FAILURES) {
         struct {
             bool found;

@@ -160,14 +160,15 @@ Status verify_moves(Verify *v) {
     bool has = true;
     char text[TRIAL_TEXT];
     /* Each layout is loaded from that before it, as another model in turn, in fp32. */
-    TRY(cover_init(&cover, v->spec->host->size, v->precision, 1));
+    TRY(cover_init(&cover, v->spec->host->size, !device_is_host(v->spec->device), v->precision, 1));
     TRY(place_init(v, &place));
     for (int i = 0; i <= MOVES && has; i++) {
         TrialSpec next;
         if (!cover_next(&cover, &next)) break;
         before.job = next.job;
-        if (i) progress_update(v->progress, 0, trial_text(text, &next));
-        if (i) TRY(move(v, &before, &next, &place));
+        bool tried = i && trial_is_legal(&before); /* as this model */
+        if (tried) progress_update(v->progress, 0, trial_text(text, &next));
+        if (tried) TRY(move(v, &before, &next, &place));
         before = next;
         TRY(verify_has_time(v, end, &has));
     }

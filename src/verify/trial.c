@@ -37,6 +37,7 @@ const char *trial_text(char text[TRIAL_TEXT], const TrialSpec *spec) {
     if (spec->keep) ADD(" keep");
     if (spec->mesh.pp > 1) ADD(" %s", schedule_name(spec->schedule));
     if (spec->recompute) ADD(" recompute %s", recompute_names[spec->recompute]);
+    if (spec->cp_mode) ADD(" cp-mode %s", context_mode_names[spec->cp_mode]);
     if (spec->sequence) ADD(" sequence");
     if (spec->offload) ADD(" offload %s", offload_names[spec->offload]);
     for (int i = 0; i < TRIAL_PATTERNS && spec->freeze[i]; i++) ADD(" freeze %s", spec->freeze[i]);
@@ -156,6 +157,7 @@ RunnerSpec trial_run_spec(const TrialSpec *spec, int dp) {
                         .zero = spec->zero,
                         .keep_params = spec->keep,
                         .offload = spec->offload,
+                        .cp_mode = spec->cp_mode ? spec->cp_mode : CONTEXT_HEADS,
                         .sequence = spec->sequence,
                         .dtype = spec->dtype,
                         .fp8 = spec->fp8,

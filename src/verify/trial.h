@@ -35,6 +35,7 @@ typedef struct TrialSpec {
     int zero, chunks, micro_batch;
     ScheduleKind schedule;
     Recompute recompute;
+    ContextMode cp_mode; /* AUTO: heads */
     bool sequence, keep;
     Offload offload;
     DType dtype;

@@ -540,8 +540,10 @@ static void refuses_plans(void **state) {
     assert_refused(2, "--cp 8 does not divide the sequence length 8", "plan", "--cp", "8", "--seq", "8");
     assert_refused(2,
                    "--cp 4 does not divide the 2 key-value heads of each tensor-parallel rank; valid values "
-                   "with --tp 2: 1, 2",
-                   "plan", "llama-5m", "--cp", "4", "--tp", "2");
+                   "with --tp 2: 1, 2, or use --cp-mode gather or ring",
+                   "plan", "llama-5m", "--cp", "4", "--tp", "2", "--cp-mode", "heads");
+    assert_refused(2, "--cp-mode ring is not available with --device cuda; use --cp-mode heads", "plan",
+                   "llama-5m", "--cp", "2", "--cp-mode", "ring", "--device", "cuda");
     assert_refused(2,
                    "the 2 tokens of a sequence on each rank, with --cp 2, are not a multiple of --tp 4; use "
                    "--seq 8",

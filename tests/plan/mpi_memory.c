@@ -76,6 +76,12 @@ static void replicas(void **state) {
             }
 }
 
+/* Each in turn. */
+static ContextMode mode_of(MeshSpec mesh, int number) {
+    if (mesh.cp <= 1) return CONTEXT_AUTO;
+    return test_on_cuda() ? CONTEXT_HEADS : (ContextMode)(CONTEXT_HEADS + number);
+}
+
 /* Sharded gradients and parameters, gathered for each pass or kept from forward to backward, in every
  * direction. */
 static void sharded(void **state) {
@@ -90,6 +96,7 @@ static void sharded(void **state) {
                                      .mesh = shapes[shape],
                                      .zero = zero,
                                      .keep = keep,
+                                     .cp_mode = mode_of(shapes[shape], recompute),
                                      .micro_batch = 1 + recompute % 2,
                                      .recompute = (Recompute)recompute,
                                      .schedule = keep ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B,

@@ -188,20 +188,30 @@ static void test_tensor_axis(void **state) {
                 micros * (half * (4 * LAYERS + 2 * LAYERS + 2) + stats), 0);
 }
 
-/* A layer exchanges the rows of q, k, v and its output once in forward and once in backward, and in forward
- * again with block recompute. Parameters are reduced as replicas' are. */
+/* What attention's exchanges send, with parameters reduced as replicas' are. In heads mode a layer exchanges
+ * the rows of q, k, v and its output once in forward and once in backward, and in forward again with block
+ * recompute. In the other modes the keys and values of all go to all other ranks in each of these passes;
+ * their gradients are scattered, or travel around the ring. */
+static void check_context(Group *world, ContextMode mode, bool recompute) {
+    uint64_t N = (uint64_t)world->size, micros = 2, rows = MICRO * SEQ / N, layers = micros * LAYERS;
+    uint64_t keys = rows * 2 * WIDTH * 4, passes = recompute ? 3 : 2;
+    RunnerSpec spec = {.cp_mode = mode, .recompute = recompute ? RECOMPUTE_BLOCK : RECOMPUTE_NONE};
+    CLEANUP(rig_done)
+    Rig rig = rig_run(world, true, (MeshSpec){.dp = 1, .tp = 1, .pp = 1, .cp = (int)N}, spec, (int)micros);
+    uint64_t gathered = layers * passes * keys * (N - 1), all = units_reduced(&rig, N);
+    if (mode == CONTEXT_GATHER)
+        expect_sent(&rig, all, layers * keys * (N - 1), gathered, 0);
+    else
+        expect_sent(&rig, all, 0, 0, mode == CONTEXT_RING ? gathered + layers * keys * N : 0);
+    uint64_t heads = layers * passes * 4 * rows * WIDTH * 4 * (N - 1) / N;
+    assert_int_equal(rig.sent[COMM_ALL_TO_ALL].within, mode == CONTEXT_HEADS ? heads : 0);
+}
+
 static void test_context_axis(void **state) {
     Group *world = counted_world(state);
-    uint64_t N = (uint64_t)world->size, micros = 2, rows = MICRO * SEQ / N;
-    for (int recompute = 0; recompute < 2; recompute++) {
-        RunnerSpec spec = {.recompute = recompute ? RECOMPUTE_BLOCK : RECOMPUTE_NONE};
-        CLEANUP(rig_done)
-        Rig rig =
-            rig_run(world, true, (MeshSpec){.dp = 1, .tp = 1, .pp = 1, .cp = (int)N}, spec, (int)micros);
-        expect_sent(&rig, units_reduced(&rig, N), 0, 0, 0);
-        assert_int_equal(rig.sent[COMM_ALL_TO_ALL].within,
-                         micros * (recompute ? 12 : 8) * LAYERS * rows * WIDTH * 4 * (N - 1) / N);
-    }
+    for (int mode = CONTEXT_HEADS; mode <= (test_on_cuda() ? CONTEXT_HEADS : CONTEXT_RING); mode++)
+        for (int recompute = 0; recompute < 2; recompute++)
+            check_context(world, (ContextMode)mode, recompute);
 }
 
 /* Each stage boundary sends activations forward and their gradients back. The two end stages also all-reduce

@@ -165,7 +165,7 @@ static void check_options(Matrix *matrix, MeshSpec mesh, JobKind job) {
     int kinds = schedules_of(mesh.pp, schedules);
     bool many = matrix->world->size == 8 || SANITIZED;
     int tried = 0, wanted = matrix->all ? 1 << 20 : many ? 1 : 2;
-    int options = kinds * 4 * 3 * 2 * 2;
+    int modes = mesh.cp > 1 && !test_on_cuda() ? CONTEXT_RING : 1, options = kinds * 4 * 3 * 2 * 2 * modes;
     for (int k = 0; k < options && tried < wanted; k++) {
         int at = matrix->all ? k : (int)((matrix->sample++ * 29 + 7) % (unsigned)options);
         Layout layout = schedules[at % kinds];
@@ -176,6 +176,7 @@ static void check_options(Matrix *matrix, MeshSpec mesh, JobKind job) {
         layout.sequence = at / kinds / 12 % 2;
         layout.micro_batch = 1 + at / kinds / 24 % 2;
         layout.keep = layout.zero == 3 && at % 2;
+        layout.cp_mode = mesh.cp > 1 ? (ContextMode)(CONTEXT_HEADS + at / kinds / 48 % modes) : CONTEXT_AUTO;
         int micros = BATCH / mesh.dp / layout.micro_batch;
         if (micros < 1 || (layout.sequence && mesh.tp == 1) || !trial_splits_context(&layout)) continue;
         if (layout.schedule == SCHEDULE_INTERLEAVED && micros % mesh.pp) continue;
@@ -425,7 +426,8 @@ static void test_pieces(void **state) {
         {.mesh = {.dp = 2, .tp = half, .pp = 1}, .sequence = half > 1},
         {.mesh = {.dp = 2, .tp = 1, .pp = half}, .schedule = SCHEDULE_ZERO_BUBBLE},
         {.mesh = {.dp = n, .tp = 1, .pp = 1, .shard = 2}},
-        {.mesh = {.dp = half, .tp = 1, .pp = 1, .cp = 2}},
+        {.mesh = {.dp = half, .tp = 1, .pp = 1, .cp = 2},
+         .cp_mode = test_on_cuda() ? CONTEXT_HEADS : CONTEXT_GATHER},
     };
     for (int untied = 0; untied < 2; untied++) {
         int jobs = untied ? 2 : JOBS; /* the others have no output matrix */

@@ -16,7 +16,7 @@ static void all_pairs_occur(void **state) {
         TrialSpec spec[LIMIT];
         TrialJob job;
         int count = 0, jobs = 0;
-        assert_ok(cover_init(&cover, ranks[r], precisions, PRECISIONS));
+        assert_ok(cover_init(&cover, ranks[r], r % 2, precisions, PRECISIONS));
         int64_t covered = 0;
         while (count < LIMIT && cover_next(&cover, &spec[count])) {
             assert_true(cover.covered > covered);
@@ -34,8 +34,9 @@ static void all_pairs_occur(void **state) {
                 bool found = false;
                 for (int i = 0; i < count; i++)
                     found |= spec[i].job == jobs && mesh_same(spec[i].mesh, cover.grid[g]);
-                TrialSpec trial = {.job = jobs, .mesh = cover.grid[g]};
-                assert_int_equal(found, trial_splits_context(&trial));
+                TrialSpec trial = {.job = jobs, .mesh = cover.grid[g]}, other = trial;
+                if (r % 2 == 0 && trial.mesh.cp > 1) other.cp_mode = CONTEXT_RING;
+                assert_int_equal(found, trial_splits_context(&trial) || trial_splits_context(&other));
             }
             jobs++;
         }
@@ -45,7 +46,7 @@ static void all_pairs_occur(void **state) {
 
 static void illegal_layouts_are_known(void **state) {
     const TrialSpec good = {.mesh = {.dp = 2, .tp = 2, .pp = 2}, .chunks = 1, .micro_batch = 2};
-    TrialSpec bad[] = {good, good, good, good, good, good, good};
+    TrialSpec bad[] = {good, good, good, good, good, good, good, good};
     bad[0].mesh.tp = 3;                                   /* heads */
     bad[1].mesh.dp = 16;                                  /* batch */
     bad[2].mesh.pp = 4, bad[2].chunks = 2;                /* layers */
@@ -53,6 +54,7 @@ static void illegal_layouts_are_known(void **state) {
     bad[4].offload = OFFLOAD_PARAMS;                      /* likewise */
     bad[5].mesh.tp = 1, bad[5].sequence = true;           /* needs tensor parallelism */
     bad[6].mesh.pp = 1, bad[6].schedule = SCHEDULE_GPIPE; /* needs stages */
+    bad[7].cp_mode = CONTEXT_RING;                        /* needs parts of sequences */
     assert_true(trial_is_legal(&good));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_false(trial_is_legal(&bad[i]));
 }

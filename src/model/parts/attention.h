@@ -16,7 +16,7 @@ typedef struct AttentionSaved {
     Tensor att;            /* (B,T,H,D) */
     Tensor lse;            /* (B,H,T) */
     ContextSaved context;  /* with context parallelism, instead of lse */
-    Tensor q_rstd, k_rstd;       /* QK norm: statistics, one per head */
+    Tensor q_rstd, k_rstd; /* QK norm: statistics, one per head */
     Fp8Input into_qkv, into_out; /* fp8: quantized inputs; absent where they are quantized again */
     /* Scratch. */
     Tensor normed; /* QK norm: as qkv, which is then the norm's input; recomputed in backward */

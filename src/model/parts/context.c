@@ -1,5 +1,5 @@
-/* B sequences, T positions here; P ranks of context parallelism; N heads of width D in all, n on each rank; M: the
- * heads of k and v.
+/* B sequences, T positions here; P ranks of context parallelism; N heads of width D in all, n on each rank;
+ * M: the heads of k and v.
  *
  *   heads    own (B,T,N,D) -> send (P,B,T,n,D) -> all-to-all -> receive (P,B,T,n,D) -> whole (B,P T,n,D)
  *   gather   own (B,T,N,D) -> send (B,T,M,D) -> all-gather -> receive (P,B,T,M,D) -> kv (B,P T,M,D)
@@ -106,8 +106,8 @@ ContextSaved context_saved(const ModelConfig *config, Shape shape, Tensor qkv, T
 
 /* ---- heads ---- */
 
-/* Copies own rows (B,T,...) to send (P,B,T,...), or back; `count` says how many heads of each kind, or 0, follow one
- * another in a row. */
+/* Copies own rows (B,T,...) to send (P,B,T,...), or back; `count` says how many heads of each kind, or 0,
+ * follow one another in a row. */
 static Status pack_heads(const Pass *pass, Tensor send, Tensor own, const int64_t count[3], bool back) {
     int64_t rows = own.dim[0] * own.dim[1], D = own.dim[own.ndim - 1], row = tensor_count(own) / rows;
     int64_t P = pass->cp->size, part = row / P;
@@ -128,8 +128,8 @@ static Tensor sized(Tensor buffer, Tensor like) {
 }
 
 /* whole (B,P T,n,D) from own (B,T,N,D), and back. */
-static Status to_heads(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor whole, Tensor own,
-                       const int64_t count[3]) {
+static Status to_heads(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor whole,
+                       Tensor own, const int64_t count[3]) {
     bool ordered = in_order(pass, c);
     Tensor send = sized(s->send, own), receive = sized(ordered ? whole : s->receive, own);
     TRY(pack_heads(pass, send, own, count, false));
@@ -157,7 +157,8 @@ static Attention spec_of_heads(const Pass *pass, Attention spec, Heads heads) {
 
 /* Copies the keys and values of own rows to rows (B,T,M,D), or back. */
 static Status pack_keys(const Pass *pass, Tensor rows, Tensor own, bool back) {
-    int64_t count = own.dim[0] * own.dim[1], row = tensor_count(own) / count, width = tensor_count(rows) / count;
+    int64_t count = own.dim[0] * own.dim[1], row = tensor_count(own) / count,
+            width = tensor_count(rows) / count;
     BlockSpan packed = {0, {width, 0, 0}}, owned = {row - width, {row, 0, 0}};
     Blocks blocks = {width, {count, 1, 1}, packed, owned};
     if (back) blocks.to = owned, blocks.from = packed;
@@ -229,8 +230,8 @@ static Status ring(const Pass *pass, const ModelConfig *c, const ContextSaved *s
     return OK;
 }
 
-static Status back_ring(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor dqkv, Tensor datt,
-                        Tensor att, Tensor qkv, Attention spec) {
+static Status back_ring(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor dqkv,
+                        Tensor datt, Tensor att, Tensor qkv, Attention spec) {
     Exec *e = pass->exec;
     int P = pass->cp->size;
     Ticket gradients[2] = {0};

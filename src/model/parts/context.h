@@ -1,12 +1,11 @@
 /* Context parallelism in attention: ranks have T positions of each sequence and all heads of this
  * tensor-parallel rank ("own"), and attend over whole sequences.
  *
- *   heads    the ranks exchange rows for heads: each attends over whole sequences with 1/cp of the heads, exactly
- *            as one rank would, and exchanges back
- *   gather   each gathers the keys and values of all positions and attends with its own queries; the gradients of
- *            keys and values are reduced and scattered
- *   ring     keys and values travel from rank to rank, and results over those of one rank are combined. Gradients
- *            of keys and values travel with them and arrive where they belong
+ *   heads    the ranks exchange rows for heads: each attends over whole sequences with 1/cp of the heads,
+ * exactly as one rank would, and exchanges back gather   each gathers the keys and values of all positions
+ * and attends with its own queries; the gradients of keys and values are reduced and scattered ring     keys
+ * and values travel from rank to rank, and results over those of one rank are combined. Gradients of keys and
+ * values travel with them and arrive where they belong
  *
  * In gather and ring mode of causal models a rank has a chunk from the head of each sequence and one from its
  * tail, so that all ranks attend to equally many keys. */
