@@ -81,7 +81,10 @@ typedef struct Shape {
     bool train;           /* save what backward needs */
     int pieces;           /* pieces of each vocabulary matrix, see VocabPieces; 0: it is whole */
     int64_t piece_rows;   /* rows of a piece */
-    Recompute recompute;  /* blocks implement RECOMPUTE_SELECTIVE, the runner the other modes */
+    int64_t mlp_rows;  /* rows that an MLP computes at a time where it keeps nothing for backward; 0: 4096 */
+    bool whole_blocks; /* RECOMPUTE_BLOCK as other software does it, for plans: also what backward does not
+                          read, and without parts of an MLP */
+    Recompute recompute; /* blocks implement RECOMPUTE_SELECTIVE, the runner the other modes */
 } Shape;
 
 /* The positions of the rows of a sequence on a rank of context parallelism. */
@@ -145,6 +148,7 @@ typedef struct Pass {
     Buffer saved;        /* this block and micro-batch, from forward to backward */
     Buffer deferred; /* backward: store what backward_weight needs here instead of computing weight gradients;
                         empty: compute them immediately */
+    bool again;      /* forward: for backward, which reads `saved`; y need not be computed */
     Tensor lasting_dy; /* with `deferred`: the output gradient, if it is unchanged until backward_weight */
     Buffer scratch;    /* shared workspace, valid during this call */
     Tensor loss;       /* (LOSS_COUNT) fp64 sums that output heads add to */

@@ -254,6 +254,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
                       .batch = batch,
                       .timed = spec->timed || spec->software,
                       .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT};
+    run.spec.whole_blocks = spec->software != NULL;
     run.spec.micros = micros_for_memory(&run.spec, spec->mesh.pp);
     TRY(check_work(&run, &plan.model));
     TRY(run_stages(&plan, &run, spec));

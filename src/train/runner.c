@@ -33,6 +33,8 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
                    .train = train,
                    .pieces = runner->vocab.pieces,
                    .piece_rows = runner->vocab.rows,
+                   .mlp_rows = runner->spec.mlp_rows,
+                   .whole_blocks = runner->spec.whole_blocks,
                    .recompute = runner->spec.recompute};
 }
 

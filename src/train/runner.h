@@ -50,6 +50,8 @@ typedef struct RunnerSpec {
     bool fp8;               /* layer GEMMs in fp8; dtype is bf16 */
     Fp8Scaling fp8_scaling; /* see runner_fp8.c */
     bool fp8_head;          /* also the GEMMs of the language-modeling head, in training */
+    int64_t mlp_rows;       /* see Shape */
+    bool whole_blocks;      /* plans for other software, see Shape */
     FakeQuant fake_quant;   /* quantization-aware training; not with fp8 */
     DType logits;           /* type of the logits: fp32 or dtype */
     ScheduleKind schedule;  /* ignored with one stage */

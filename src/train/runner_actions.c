@@ -275,8 +275,8 @@ static Status do_forward(Runner *runner, const Round *round, Action action) {
 
 /* ---- backward ---- */
 
-/* Recomputes a block's forward. The output of a chunk's last block is not needed and goes to a temporary
- * message. */
+/* Recomputes of a block's forward what backward needs. The output of a chunk's last block is not needed and
+ * goes to a temporary message. */
 static Status recompute_block(Runner *runner, Pass *pass, const Chunk *chunk, const MicroBuffers *buffer_set,
                               int at) {
     if (at + 1 < chunk->count || !chunk->to_stage) return forward_block(runner, pass, chunk, buffer_set, at);
@@ -295,7 +295,9 @@ static Status backward_block(Runner *runner, const Round *round, Pass *pass, con
     TRY(runner_enter(runner, pass, number, params, !done));
     bool next = at > 0 && number > runner->model->lowest;
     if (next && runner->model->block[number - 1].ops->backward_params) TRY(fetch(runner, number - 1));
+    pass->again = !pass->shape.whole_blocks;
     if (runner_recomputes(runner, number)) TRY(recompute_block(runner, pass, chunk, buffer_set, at));
+    pass->again = false;
     use_saved(runner, pass, buffer_set, at);
     bool deferred = split && buffer_set->deferred[at].data;
     pass->deferred = deferred ? buffer_set->deferred[at] : overlap_operands(runner, number);

@@ -152,6 +152,7 @@ RunnerSpec trial_run_spec(const TrialSpec *spec, int dp) {
                         .seq = TRIAL_SEQ,
                         .train = true,
                         .recompute = spec->recompute,
+                        .mlp_rows = spec->mlp_rows,
                         .optim = optim_of(spec),
                         .seed = 9,
                         .zero = spec->zero,

@@ -36,6 +36,7 @@ typedef struct TrialSpec {
     ScheduleKind schedule;
     Recompute recompute;
     ContextMode cp_mode; /* AUTO: heads */
+    int mlp_rows;        /* tests: see Shape */
     bool sequence, keep;
     Offload offload;
     DType dtype;

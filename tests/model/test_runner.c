@@ -84,7 +84,7 @@ typedef struct Setup {
     const char *kernels;
     DType dtype, logits;
     Recompute recompute;
-    int64_t micro_batch;
+    int64_t micro_batch, mlp_rows;
     bool overlaps;   /* as on a device with concurrent streams */
     bool no_dropout; /* of rows */
     bool fp8;        /* with dtype bf16 */
@@ -117,6 +117,7 @@ static Outcome outcome_with(Setup setup) {
                        .seq = SEQ,
                        .train = true,
                        .recompute = setup.recompute,
+                       .mlp_rows = setup.mlp_rows,
                        .dtype = setup.dtype,
                        .fp8 = setup.fp8,
                        .fp8_scaling = FP8_DELAYED,
@@ -196,6 +197,26 @@ static void test_recompute(void **state) {
                 assert_true(by_mode[mode].activations < by_mode[mode - 1].activations);
             }
             for (int mode = 0; mode < 3; mode++) free(by_mode[mode].weights);
+        }
+}
+
+/* MLPs of blocks that are recomputed, in parts of 5 rows, the last of them smaller. Only sums of weight
+ * gradients are rounded differently. */
+static void test_mlp_parts(void **state) {
+    for (const Family *const *family = families(); *family; family++)
+        for (int k = 0; k < 2; k++) {
+            Setup setup = {.family = *family, .kernels = backends[k], .dtype = DT_F32, .logits = DT_F32};
+            setup.recompute = RECOMPUTE_BLOCK, setup.micro_batch = BATCH;
+            Outcome whole = outcome_with(setup);
+            setup.mlp_rows = 5;
+            assert_true(BATCH * SEQ % setup.mlp_rows);
+            Outcome parts = outcome_with(setup);
+            assert_true(fabs(parts.first_loss - whole.first_loss) <= 1e-6 * whole.first_loss);
+            assert_true(fabs(parts.loss - whole.loss) <= 1e-6 * whole.loss);
+            assert_true(fabs(parts.grad_norm - whole.grad_norm) <= 1e-5 * whole.grad_norm);
+            assert_true(parts.activations < whole.activations);
+            free(whole.weights);
+            free(parts.weights);
         }
 }
 
@@ -387,6 +408,7 @@ static void test_documents(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_mlp_parts),
         cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_lag),

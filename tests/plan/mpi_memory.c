@@ -69,6 +69,7 @@ static void replicas(void **state) {
                                  .zero = zero,
                                  .micro_batch = micro_batch,
                                  .recompute = (Recompute)((zero + (int)job) % 3),
+                                 .mlp_rows = 5,
                                  .keep = zero == 3 && job == JOB_BERT,
                                  .optimizer = micro_batch == 2 ? (zero + (int)job) % 4 : 0,
                                  .dtype = zero % 2 ? DT_BF16 : DT_F32};
@@ -99,6 +100,7 @@ static void sharded(void **state) {
                                      .cp_mode = mode_of(shapes[shape], recompute),
                                      .micro_batch = 1 + recompute % 2,
                                      .recompute = (Recompute)recompute,
+                                     .mlp_rows = 5,
                                      .schedule = keep ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B,
                                      .dtype = recompute == 1 ? DT_BF16 : DT_F32};
                     layout.mesh.dp = world->size / (int)mesh_ranks(layout.mesh, AXES_ALL);
@@ -133,6 +135,7 @@ static void tensors(void **state) {
                                  .zero = recompute,
                                  .micro_batch = 2,
                                  .recompute = (Recompute)recompute,
+                                 .mlp_rows = 5,
                                  .sequence = sequence,
                                  .optimizer = sequence ? 3 - (int)job % 2 : 0,
                                  .dtype = recompute == 1 ? DT_BF16 : DT_F32};
@@ -156,6 +159,7 @@ static void stages(void **state) {
                                  .micro_batch = 1,
                                  .schedule = kinds[at],
                                  .recompute = (Recompute)recompute,
+                                 .mlp_rows = 5,
                                  .dtype = at % 2 ? DT_BF16 : DT_F32};
                 check_plan(world, &layout);
             }
@@ -202,6 +206,7 @@ static void frozen(void **state) {
                          .micro_batch = 1,
                          .schedule = at % 2 ? SCHEDULE_1F1B : SCHEDULE_ZERO_BUBBLE,
                          .recompute = (Recompute)(at % 3),
+                         .mlp_rows = 5,
                          .grad_type = staged ? GRAD_FP32 : (GradType)(at % 3),
                          .dtype = at % 2 ? DT_BF16 : DT_F32,
                          .freeze = {"*", "!layer.*.attn.out", "!layer.[45]"}};

@@ -173,6 +173,7 @@ static void check_options(Matrix *matrix, MeshSpec mesh, JobKind job) {
         layout.mesh = mesh;
         layout.zero = at / kinds % 4;
         layout.recompute = (Recompute)(at / kinds / 4 % 3);
+        layout.mlp_rows = 5;
         layout.sequence = at / kinds / 12 % 2;
         layout.micro_batch = 1 + at / kinds / 24 % 2;
         layout.keep = layout.zero == 3 && at % 2;
@@ -528,6 +529,7 @@ static void test_qat(void **state) {
             layout.chunks = 1;
             layout.zero = g ? at % 4 : 3;
             layout.recompute = (Recompute)((g + at) % 3);
+            layout.mlp_rows = 5;
             layout.schedule = at % 2 ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B;
             layout.sequence = g == 1 && at < 2;
             check_scales(world, layout, &frozen);

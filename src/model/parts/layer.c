@@ -17,7 +17,8 @@
  * Selective recompute also drops the outputs of norms and activation; that of a gated activation is never
  * saved. Backward reuses memory of tensors it has consumed: dpre overwrites act (or, gated, pre), dqkv
  * overwrites pre. A backward that defers weight gradients leaves the four output gradients they need in
- * `deferred` instead.
+ * `deferred` instead. Where MLP needs memory for a part of the rows only (mlp_in_parts), what overwrites its
+ * tensors may have memory of its own.
  */
 #include "model/parts/layer.h"
 
@@ -121,7 +122,7 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
     w.whole = tensor_take(scratch, whole_of(shape, c->hidden));
     w.input = tensor_take(scratch, whole_of(shape, c->hidden));
     Tensor dqkv = attention_dqkv(block, shape), dpre = mlp_dpre(block, shape);
-    if (tensor_count(dqkv) > tensor_count(dpre))
+    if (shape.train && tensor_count(dqkv) > tensor_count(dpre))
         w.wide = tensor_take(scratch, dqkv);
     else if (fp8 && !c->gated)
         w.wide = tensor_take(scratch, dpre);
@@ -223,7 +224,9 @@ static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) 
     TRY(attention_run(block, pass, &s.attn, partial, input));
     TRY(collect(pass, w.a, partial));
     TRY(forward_norm2(block, pass, &s, &w, x));
+    if (pass->again && pre && mlp_in_parts(block, pass->shape)) return OK;
     TRY(spread(pass, w.input, s.h2, &input));
+    if (pass->again && pre) return mlp_rerun(block, pass, &s.mlp, partial, input);
     TRY(mlp_run(block, pass, &s.mlp, partial, input));
     TRY(collect(pass, w.a, partial));
     Dropout dropout = residual_dropout(block, pass, 2);
@@ -329,11 +332,15 @@ static Status drop_gradient(const Block *block, Pass *pass, const LayerScratch *
 static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                            LayerDeferred *d, Tensor dmid, Tensor dy) {
     Dropout dropout = residual_dropout(block, pass, 2);
+    bool parts = mlp_in_parts(block, pass->shape), add = dmid.data == dy.data;
     TRY(drop_gradient(block, pass, w, DOWN_W, &d->dz, dy, &dropout));
-    TRY(mlp_back(block, pass, &s->mlp, d->dpre, w->dact, w->dpre, d->dz, dropout));
+    if (!parts) TRY(mlp_back(block, pass, &s->mlp, d->dpre, w->dact, w->dpre, d->dz, dropout));
     Tensor partial = partial_buffer(pass, w, dmid), input = TENSOR_NONE;
     if (!pass->deferred.data) TRY(spread(pass, w->input, s->h2, &input));
-    TRY(mlp_back_input(block, pass, &s->mlp, partial, dmid.data == dy.data, d->dpre, w->dpre, input));
+    if (parts)
+        TRY(mlp_back_parts(block, pass, &s->mlp, partial, add, d->dpre, w->dact, d->dz, input));
+    else
+        TRY(mlp_back_input(block, pass, &s->mlp, partial, add, d->dpre, w->dpre, input));
     return collect(pass, dmid, partial);
 }
 

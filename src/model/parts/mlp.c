@@ -1,6 +1,13 @@
 /* B sequences, T positions, F inner size on this rank. */
 #include "model/parts/mlp.h"
 
+/* So many that reading the weights, and adding to their gradients, once per part costs little. */
+enum { PART_ROWS = 4096 };
+
+static int64_t part_rows(Shape shape) {
+    return shape.mlp_rows ? shape.mlp_rows : PART_ROWS;
+}
+
 Status describe_mlp(const Block *block, ParamList *list) {
     const ModelConfig *c = block->config;
     bool bias = c->biases & BIAS_MLP;
@@ -25,8 +32,16 @@ Status describe_mlp(const Block *block, ParamList *list) {
                                                .bias = bias});
 }
 
+bool mlp_in_parts(const Block *block, Shape shape) {
+    bool kept = shape.train && shape.recompute != RECOMPUTE_BLOCK;
+    return shape.B * shape.T > part_rows(shape) && !kept && !shape.whole_blocks &&
+           !layer_in_fp8(block, shape);
+}
+
 Tensor mlp_act(const Block *block, Shape shape) {
-    return tensor_3d(NULL, shape.dtype, shape.B, shape.T, block->config->inner / shape.tp);
+    int64_t F = block->config->inner / shape.tp;
+    if (mlp_in_parts(block, shape)) return tensor_3d(NULL, shape.dtype, 1, part_rows(shape), F);
+    return tensor_3d(NULL, shape.dtype, shape.B, shape.T, F);
 }
 
 Tensor mlp_dpre(const Block *block, Shape shape) {
@@ -63,19 +78,51 @@ static LinearInput input_of_down(const Block *block, const MlpSaved *s) {
     return in;
 }
 
-Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x) {
-    Linear up = linear_of(block, pass->param, UP_W), down = row_parallel(block, pass, DOWN_W);
+/* The first matmul and, unless backward restores its result or fp8 computes it with the next one, the
+ * activation. */
+static Status run_up(const Block *block, Pass *pass, const MlpSaved *s, Tensor x) {
+    Linear up = linear_of(block, pass->param, UP_W);
     LinearInput in = {.x = x, .matmul = FP8_UP, .quantized = s->into_up};
-    if (block->config->gated) {
-        TRY(linear_run(block, pass, s->pre, in, up));
-        TRY(glu_forward(pass->exec, s->act, s->pre, block->config->act));
-    } else if (layer_in_fp8(block, pass->shape)) {
-        TRY(linear_run(block, pass, s->pre, in, up));
-    } else {
-        Tensor pre = pass->shape.train ? s->pre : TENSOR_NONE; /* only backward needs it */
-        TRY(linear_run_act(block, pass, s->act, pre, in, up, block->config->act));
+    if (block->config->gated || layer_in_fp8(block, pass->shape))
+        return linear_run(block, pass, s->pre, in, up);
+    Tensor pre = pass->shape.train ? s->pre : TENSOR_NONE; /* only backward needs it */
+    return linear_run_act(block, pass, s->act, pre, in, up, block->config->act);
+}
+
+static Status run_part(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x) {
+    TRY(run_up(block, pass, s, x));
+    if (block->config->gated) TRY(glu_forward(pass->exec, s->act, s->pre, block->config->act));
+    return linear_run(block, pass, y, input_of_down(block, s), row_parallel(block, pass, DOWN_W));
+}
+
+static Tensor part_of(Tensor t, int64_t first, int64_t rows) {
+    return t.data ? tensor_slice(tensor_matrix(t), first, rows) : t;
+}
+
+/* Steps through the parts of `rows` rows: *part has memory for those from *at on. */
+static bool next_part(const MlpSaved *s, int64_t rows, MlpSaved *part, int64_t *at) {
+    int64_t each = tensor_rows(s->pre), left = rows - *at, count = left < each ? left : each;
+    if (left <= 0) return false;
+    *part = *s;
+    part->pre = part_of(s->pre, 0, count);
+    part->act = part_of(s->act, 0, count);
+    part->adds = *at > 0;
+    return true;
+}
+
+Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x) {
+    MlpSaved part;
+    for (int64_t at = 0; next_part(s, tensor_rows(x), &part, &at); at += tensor_rows(part.pre)) {
+        int64_t count = tensor_rows(part.pre);
+        TRY(run_part(block, pass, &part, part_of(y, at, count), part_of(x, at, count)));
     }
-    return linear_run(block, pass, y, input_of_down(block, s), down);
+    return OK;
+}
+
+Status mlp_rerun(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x) {
+    if (mlp_in_parts(block, pass->shape)) return OK;
+    /* In fp8 the second matmul leaves its input for backward. */
+    return layer_in_fp8(block, pass->shape) ? mlp_run(block, pass, s, y, x) : run_up(block, pass, s, x);
 }
 
 static LinearFusion fused_up(const Block *block, Norm norm) {
@@ -135,10 +182,17 @@ static bool down_sums(const Block *block, const Pass *pass, Fp8Gradient left) {
     return left.amax.data || left.plain.data || (!layer_in_fp8(block, pass->shape) && !block->config->gated);
 }
 
+/* Gradients of a matmul, as grads_now. */
+static Linear part_grads(const Block *block, const Pass *pass, const MlpSaved *s, LayerParam id) {
+    Linear g = grads_now(block, pass, id);
+    if (s->adds) g.unwritten = false;
+    return g;
+}
+
 /* The weight gradient of down follows that of the activation, which restores its input. */
 static Status back_restoring(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact,
                              Tensor dy) {
-    Linear p = linear_of(block, pass->param, DOWN_W), g = grads_now(block, pass, DOWN_W);
+    Linear p = linear_of(block, pass->param, DOWN_W), g = part_grads(block, pass, s, DOWN_W);
     LinearInput in = input_of_down(block, s);
     TRY(linear_back(block, pass, dact, (Linear){0}, dy, p, in));
     TRY(glu_backward(pass->exec, dpre, g.weight.data ? s->act : TENSOR_NONE, dact, s->pre,
@@ -153,7 +207,7 @@ Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, 
     in.dropout = dropout;
     if (mlp_restores(block, pass->shape)) return back_restoring(block, pass, s, dpre, dact, dy);
     if (block->config->gated) {
-        TRY(linear_back(block, pass, dact, grads_now(block, pass, DOWN_W), dy,
+        TRY(linear_back(block, pass, dact, part_grads(block, pass, s, DOWN_W), dy,
                         linear_of(block, pass->param, DOWN_W), in));
         return glu_backward(pass->exec, dpre, TENSOR_NONE, dact, s->pre, block->config->act);
     }
@@ -162,18 +216,33 @@ Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, 
         in.next.sums = down_sums(block, pass, in.next) ? bias : TENSOR_NONE;
     else
         in.dx_sums = bias;
-    return linear_back(block, pass, dpre, grads_now(block, pass, DOWN_W), dy,
+    return linear_back(block, pass, dpre, part_grads(block, pass, s, DOWN_W), dy,
                        linear_of(block, pass->param, DOWN_W), in);
 }
 
 Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor dx, bool add, Tensor dpre,
                       Fp8Gradient gradient, Tensor x) {
-    Linear g = grads_now(block, pass, UP_W);
+    Linear g = part_grads(block, pass, s, UP_W);
     Fp8Gradient known = gradient_of(block, pass, gradient);
     if (down_sums(block, pass, known)) g.bias = TENSOR_NONE;
     return linear_back(
         block, pass, dx, g, dpre, linear_of(block, pass->param, UP_W),
         (LinearInput){.x = x, .add = add, .matmul = FP8_UP, .quantized = s->into_up, .known = known});
+}
+
+Status mlp_back_parts(const Block *block, Pass *pass, const MlpSaved *s, Tensor dx, bool add, Tensor dpre,
+                      Tensor dact, Tensor dy, Tensor x) {
+    MlpSaved part;
+    Fp8Gradient none = {0};
+    for (int64_t at = 0; next_part(s, tensor_rows(dy), &part, &at); at += tensor_rows(part.pre)) {
+        int64_t count = tensor_rows(part.pre);
+        Tensor gradient = part_of(dpre, 0, count), input = part_of(x, at, count);
+        TRY(run_up(block, pass, &part, input));
+        TRY(mlp_back(block, pass, &part, gradient, part_of(dact, 0, count), none, part_of(dy, at, count),
+                     (Dropout){0}));
+        TRY(mlp_back_input(block, pass, &part, part_of(dx, at, count), add, gradient, none, input));
+    }
+    return OK;
 }
 
 Status mlp_weight_down(const Block *block, Pass *pass, const MlpSaved *s, Tensor dy) {
