@@ -25,10 +25,9 @@ void cache_split_take(CacheSplit *split, const ModelConfig *config, DType dtype,
                       Bump *bump) {
     if (!split->group) return;
     int64_t N = split->group->size, most = same > own ? same : own;
+    int64_t step = message_size(config, same), prompt = N * message_size(config, own);
     split->qkv = tensor_take(bump, tensor_2d(NULL, dtype, N * own, attention_rows(config, 1)));
-    split->send = tensor_take(bump, tensor_1d(NULL, DT_F32, N * message_size(config, own)));
-    if (tensor_count(split->send) < message_size(config, same))
-        split->send = tensor_take(bump, tensor_1d(NULL, DT_F32, message_size(config, same)));
+    split->send = tensor_take(bump, tensor_1d(NULL, DT_F32, step > prompt ? step : prompt));
     split->receive = tensor_take(bump, tensor_1d(NULL, DT_F32, N * message_size(config, most)));
 }
 
