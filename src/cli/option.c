@@ -348,10 +348,9 @@ json_t *option_json(const Option *option, const void *field, const int *count) {
 
 bool option_in_range(const Option *option, const void *field) {
     if (option->type == OPTION_FLOAT) return in_range(option, *(const double *)field);
-    if (option->word && *(const int64_t *)field == option->word_value) return true;
-    if (option->type == OPTION_INT || option->type == OPTION_SIZE)
-        return in_range(option, (double)*(const int64_t *)field);
-    return true;
+    if (option->type != OPTION_INT && option->type != OPTION_SIZE) return true;
+    int64_t value = *(const int64_t *)field;
+    return (option->word && value == option->word_value) || in_range(option, (double)value);
 }
 
 bool option_default_on(const Option *option) {

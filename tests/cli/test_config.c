@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/memory.h"
 #include "cli/train_options.h"
 #include "compare/recipe.h"
 #include "compress/quantize.h"
@@ -87,6 +88,9 @@ static void resume_auto(void **state) {
     refused("{\"resume\": \"always\"}", "resume: expected true, false or auto, found \"always\"");
     assert_fails(read_line(&call, NULL, LINE("--resume=always")), 2, "use --resume or --no-resume");
     assert_fails(read_line(&call, NULL, LINE("--no-resume=auto")), 2, "use --resume or --no-resume");
+    /* A flag has no number to compare with, and is one byte wherever it stands. */
+    CLEANUP(mem_freep) bool *flag = calloc(1, sizeof *flag);
+    assert_true(option_in_range(&(Option){.type = OPTION_FLAG, .word = "auto", .low = 1, .high = 2}, flag));
 }
 
 static void defaults(void **state) {
