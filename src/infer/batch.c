@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { AUTO_BATCH = 64, AUTO_ROWS = 512, AUTO_CHUNK = 256, AUTO_CACHE = 1 << 30 };
+enum { AUTO_BATCH = 64, AUTO_ROWS = 512, AUTO_CHUNK = 256, LONG_CHUNK = 1024, AUTO_CACHE = 1 << 30 };
 
 static Status check_prompt(const GenerateSpec *spec, int64_t at, const ModelConfig *config) {
     const Prompt *prompt = &spec->prompts[at];
@@ -78,9 +78,19 @@ BatchSize batch_size(const Engine *engine, const GenerateSpec *spec, int64_t lon
     return size;
 }
 
+/* On CPUs, attention packs all keys again for each chunk, which takes time in a long context; the model's
+ * counts, so that a prompt's chunks do not depend on other prompts. A rank has a block of a chunk's size, and
+ * a prompt should have blocks on all ranks. */
+static int64_t host_chunk(const Engine *engine) {
+    int64_t chunk = config_context(&engine->model->config) / 16;
+    if (chunk < AUTO_CHUNK || engine->cp) return AUTO_CHUNK;
+    return chunk < LONG_CHUNK ? chunk : LONG_CHUNK;
+}
+
 int64_t batch_chunk(const Engine *engine, const GenerateSpec *spec, int64_t batch) {
     if (spec->chunk > 0) return spec->chunk;
-    int64_t chunk = device_is_host(engine->device) ? AUTO_CHUNK : AUTO_ROWS / batch;
+    int64_t chunk = AUTO_ROWS / batch;
+    if (device_is_host(engine->device)) return host_chunk(engine);
     return chunk < 1 ? 1 : chunk > AUTO_CHUNK ? AUTO_CHUNK : chunk;
 }
 

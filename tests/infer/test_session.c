@@ -4,7 +4,7 @@
 
 #include "golden.h"
 
-#include "infer/session.h"
+#include "infer/batch.h"
 #include "model/rope.h"
 
 enum { TOKENS = 30, CONTEXT = 32 };
@@ -127,12 +127,12 @@ static void cache_equals_forward(void **state) {
 enum { LONG_PROMPT = 400 };
 
 /* A small model with random weights, with or without rotary positions, grouped heads and a window. */
-static Engine *random_engine(const char *preset, int64_t window) {
+static Engine *random_engine(const char *preset, int64_t positions, int64_t window) {
     Engine *engine = NULL;
     ModelConfig config = {0};
     assert_ok(config_preset(preset, &config));
     config.layers = 2;
-    config.positions = 2 * LONG_PROMPT;
+    config.positions = positions;
     config.window = window;
     config.init_std = 0.1f;
     assert_ok(engine_new_random(&engine, &config, 3, &(EngineOptions){.threads = 1}));
@@ -161,7 +161,7 @@ static void chunks_equal_one_piece(void **state) {
     } models[] = {{"gpt2-tiny", 0}, {"llama-1m", 0}, {"llama-1m", 50}};
     static const int64_t chunks[] = {LONG_PROMPT, 256, 100};
     for (int m = 0; m < 3; m++) {
-        Engine *engine = random_engine(models[m].preset, models[m].window);
+        Engine *engine = random_engine(models[m].preset, 2 * LONG_PROMPT, models[m].window);
         int64_t count = 2 * engine->model->config.vocab;
         float *whole = malloc((size_t)count * sizeof *whole), *parts = malloc((size_t)count * sizeof *parts);
         assert_true(whole && parts);
@@ -189,9 +189,19 @@ static size_t session_bytes(Engine *engine, int64_t context) {
 
 /* Only the cache grows with the prompt. */
 static void chunks_bound_memory(void **state) {
-    Engine *engine = random_engine("llama-1m", 0);
+    Engine *engine = random_engine("llama-1m", 2 * LONG_PROMPT, 0);
     assert_int_equal(session_bytes(engine, LONG_PROMPT), session_bytes(engine, 2 * LONG_PROMPT));
     engine_free(engine);
+}
+
+/* Chunks are longer in a long context, whatever the prompt. */
+static void chunks_follow_the_context(void **state) {
+    static const int64_t contexts[][2] = {{512, 256}, {8192, 512}, {1 << 17, 1024}};
+    for (int i = 0; i < 3; i++) {
+        Engine *engine = random_engine("llama-1m", contexts[i][0], 0);
+        assert_int_equal(batch_chunk(engine, &(GenerateSpec){0}, 1), contexts[i][1]);
+        engine_free(engine);
+    }
 }
 
 static void copies_and_resets(void **state) {
@@ -403,10 +413,15 @@ static void refuses_more_than_the_context(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cache_equals_forward), cmocka_unit_test(chunks_equal_one_piece),
-        cmocka_unit_test(chunks_bound_memory),  cmocka_unit_test(copies_and_resets),
-        cmocka_unit_test(argmax_is_largest),    cmocka_unit_test(running_ahead_changes_nothing),
-        cmocka_unit_test(sixteen_bits),         cmocka_unit_test(refuses_more_than_the_context),
+        cmocka_unit_test(cache_equals_forward),
+        cmocka_unit_test(chunks_equal_one_piece),
+        cmocka_unit_test(chunks_bound_memory),
+        cmocka_unit_test(chunks_follow_the_context),
+        cmocka_unit_test(copies_and_resets),
+        cmocka_unit_test(argmax_is_largest),
+        cmocka_unit_test(running_ahead_changes_nothing),
+        cmocka_unit_test(sixteen_bits),
+        cmocka_unit_test(refuses_more_than_the_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
