@@ -144,12 +144,24 @@ static bool is_exempt(const Slot *slot, const char *except) {
     return except && !strcmp(option_choice(slot->option, slot->field), except);
 }
 
+static bool is_axis(const char *option) {
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if (!strcmp(axis_info(axis)->name, option)) return true;
+    return false;
+}
+
+/* Whether a command plans several layouts, which differ in this axis. */
+static bool varies(const Invocation *call, const char *axis) {
+    if (invocation_given(call, "search")) return !invocation_given(call, axis);
+    return invocation_given(call, "sweep") && !strcmp(axis, "dp");
+}
+
 /* Whether the option has no effect for the reason in the row. */
 static bool is_useless(const Invocation *call, const Effect *row, const Slot *slot) {
     const Slot *other = invocation_slot(call, row->other);
     if (!slot || !other || slot->source != SOURCE_LINE || is_exempt(slot, row->except)) return false;
     if (row->enough && invocation_given(call, row->enough)) return false;
-    if (!strcmp(row->other, "dp") && invocation_given(call, "sweep")) return false; /* many layouts */
+    if (is_axis(row->other) && varies(call, row->other)) return false;
     char value[256];
     value_of(call, other, value, sizeof value);
     return !satisfies(value, row->values);

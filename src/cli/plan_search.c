@@ -14,6 +14,7 @@ static unsigned fixed_by(const Invocation *call) {
         Fixed fixed;
     } options[] = {{"zero", FIXED_ZERO},
                    {"sequence-parallel", FIXED_SEQUENCE},
+                   {"cp-mode", FIXED_CONTEXT},
                    {"micro-batch", FIXED_MICRO_BATCH},
                    {"pp-schedule", FIXED_SCHEDULE},
                    {"pp-chunks", FIXED_CHUNKS},
@@ -135,12 +136,23 @@ static void schedule_text(char text[32], const json_t *layout) {
         snprintf(text, 32, "%s", json_string_or(layout, "pp_schedule", ""));
 }
 
-static void show_row(const json_t *plan, int number, FILE *out) {
+/* The column of context parallelism, or its title, which only searches with long sequences have. */
+static void show_context(const json_t *layout, bool has, FILE *out) {
+    char text[32] = "cp";
+    double cp = layout ? json_number_at(layout, "cp") : 0;
+    if (layout)
+        snprintf(text, sizeof text, cp > 1 ? "%.0f %s" : "-", cp, json_string_or(layout, "cp_mode", ""));
+    if (has) fprintf(out, " %-9s", text);
+}
+
+static void show_row(const json_t *plan, int number, bool parts, FILE *out) {
     const json_t *layout = json_object_get(plan, "layout");
     char memory[FORMAT_SIZE], step[FORMAT_SIZE], tokens[FORMAT_SIZE], schedule[32];
     schedule_text(schedule, layout);
-    fprintf(out, "%3d %5.0f %3.0f %3.0f %4.0f %5.0f x %-5.0f %-15s %-9s %3s %9s %9s %8s %6.1f%% %6.1f%%\n",
-            number, json_number_at(layout, "dp"), json_number_at(layout, "tp"), json_number_at(layout, "pp"),
+    fprintf(out, "%3d %5.0f %3.0f %3.0f", number, json_number_at(layout, "dp"), json_number_at(layout, "tp"),
+            json_number_at(layout, "pp"));
+    show_context(layout, parts, out);
+    fprintf(out, " %4.0f %5.0f x %-5.0f %-15s %-9s %3s %9s %9s %8s %6.1f%% %6.1f%%\n",
             json_number_at(layout, "zero"), json_number_at(layout, "micros"),
             json_number_at(layout, "micro_batch"), schedule, json_string_or(layout, "recompute", ""),
             json_is_true(json_object_get(layout, "sequence_parallel")) ? "yes" : "-",
@@ -152,10 +164,15 @@ static void show_row(const json_t *plan, int number, FILE *out) {
 
 static void show_best(const json_t *result, FILE *out) {
     const json_t *best = json_object_get(result, "best");
-    fprintf(out, "%3s %5s %3s %3s %4s %13s %-15s %-9s %3s %9s %9s %8s %7s %7s\n", "", "dp", "tp", "pp",
-            "zero", "micro-batches", "schedule", "recompute", "sp", "memory", "step", "tokens/s", "MFU",
-            "bubble");
-    for (size_t i = 0; i < json_array_size(best); i++) show_row(json_array_get(best, i), (int)i + 1, out);
+    bool parts = false;
+    for (size_t i = 0; i < json_array_size(best); i++)
+        parts |= json_number_at(json_object_get(json_array_get(best, i), "layout"), "cp") > 1;
+    fprintf(out, "%3s %5s %3s %3s", "", "dp", "tp", "pp");
+    show_context(NULL, parts, out);
+    fprintf(out, " %4s %13s %-15s %-9s %3s %9s %9s %8s %7s %7s\n", "zero", "micro-batches", "schedule",
+            "recompute", "sp", "memory", "step", "tokens/s", "MFU", "bubble");
+    for (size_t i = 0; i < json_array_size(best); i++)
+        show_row(json_array_get(best, i), (int)i + 1, parts, out);
 }
 
 /* The phases of the fastest layout's step. */

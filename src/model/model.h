@@ -62,7 +62,7 @@ extern const char *const fake_quant_names[]; /* ends with NULL */
 
 /* How context parallelism reaches the positions of other ranks, see model/parts/context.h. AUTO is none of a
  * Shape. */
-typedef enum { CONTEXT_AUTO, CONTEXT_HEADS, CONTEXT_GATHER, CONTEXT_RING } ContextMode;
+typedef enum { CONTEXT_AUTO, CONTEXT_HEADS, CONTEXT_GATHER, CONTEXT_RING, CONTEXT_MODES } ContextMode;
 extern const char *const context_mode_names[]; /* ends with NULL */
 
 /* Everything that determines a block's memory. */

@@ -88,8 +88,8 @@ static Status estimate_all(Finder *finder) {
 
 static bool same(const SearchLayout *a, const SearchLayout *b) {
     return mesh_same(a->mesh, b->mesh) && a->zero == b->zero && a->chunks == b->chunks &&
-           a->sequence == b->sequence && a->schedule == b->schedule && a->recompute == b->recompute &&
-           a->micro_batch == b->micro_batch;
+           a->sequence == b->sequence && a->cp_mode == b->cp_mode && a->schedule == b->schedule &&
+           a->recompute == b->recompute && a->micro_batch == b->micro_batch;
 }
 
 static Status plan_layout(const Finder *finder, const SearchLayout *layout, bool sketch,
@@ -211,8 +211,8 @@ static Status plan_grids(Finder *finder) {
 
 /* Whether two layouts have the same grid and differ in exactly one other setting. */
 static bool is_neighbor(const SearchLayout *a, const SearchLayout *b) {
-    int differences = (a->zero != b->zero) + (a->sequence != b->sequence) + (a->recompute != b->recompute) +
-                      (a->micro_batch != b->micro_batch) +
+    int differences = (a->zero != b->zero) + (a->sequence != b->sequence) + (a->cp_mode != b->cp_mode) +
+                      (a->recompute != b->recompute) + (a->micro_batch != b->micro_batch) +
                       (a->schedule != b->schedule || a->chunks != b->chunks);
     return differences == 1 && mesh_same(a->mesh, b->mesh);
 }
@@ -348,7 +348,7 @@ static Status refine(Finder *finder) {
     const SearchSpace *space = &finder->space;
     CLEANUP(corrections_done) Corrections corrections = {0};
     CLEANUP(mem_freep) bool *tried = NULL;
-    size_t grids = (size_t)space->grids.all + 1;
+    size_t grids = (size_t)(space->grids.all + 1) * CONTEXT_MODES;
     if (!finder->found.count) return OK;
     TRY(mem_new(2 * grids * STAGES * MODES, sizeof(Correction), &corrections.level[0]));
     TRY(mem_new(2 * grids * STAGES, sizeof(Correction), &corrections.level[1]));
@@ -364,7 +364,7 @@ static Status refine(Finder *finder) {
 /* ---- alternatives ---- */
 
 static bool is_other(const Finder *finder, const SearchLayout *l, SearchOther other) {
-    bool data = mesh_ranks(l->mesh, AXES_MODEL) == 1;
+    bool parts = mesh_extent(l->mesh, AXIS_CP) > 1, data = mesh_ranks(l->mesh, AXES_MODEL) == 1 && !parts;
     switch (other) {
     case OTHER_DDP: return data && l->zero == 0;
     case OTHER_FSDP: return data && l->zero == 3;
@@ -372,6 +372,10 @@ static bool is_other(const Finder *finder, const SearchLayout *l, SearchOther ot
     case OTHER_TENSOR: return l->mesh.pp == 1 && l->mesh.tp > 1;
     case OTHER_PIPELINE: return l->mesh.tp == 1 && l->mesh.pp > 1;
     case OTHER_WIDE: return l->mesh.tp > finder->cluster->devices_per_node;
+    case OTHER_WHOLE: return !parts && finder->space.parts;
+    case OTHER_HEADS: return parts && l->cp_mode == CONTEXT_HEADS;
+    case OTHER_GATHER: return parts && l->cp_mode == CONTEXT_GATHER;
+    case OTHER_RING: return parts && l->cp_mode == CONTEXT_RING;
     case OTHER_NO_RECOMPUTE: return l->recompute == RECOMPUTE_NONE;
     case OTHER_1F1B: return l->mesh.pp > 1 && l->schedule == SCHEDULE_1F1B;
     default: return false;

@@ -1,11 +1,12 @@
 /* Searches for the fastest layouts of a model on a given number of devices.
  *
  * The search has three steps. First it enumerates every valid layout (search_space.c): all factorizations of
- * the ranks into dp x tp x pp, each with every ZeRO stage, micro-batch size, schedule, number of chunks and
- * recompute mode, with and without sequence parallelism. That is tens of thousands of layouts. Then it
- * estimates the time and memory of each (search_cost.c) from the costs of single layers, of which a few
- * hundred are planned. Finally it plans and simulates the most promising layouts in full, as `weft plan` does
- * for one layout. Only these full plans determine the ranking. */
+ * the ranks into dp x tp x pp and, for long sequences, cp in each mode, each with every ZeRO stage,
+ * micro-batch size, schedule, number of chunks and recompute mode, with and without sequence parallelism.
+ * That is tens of thousands of layouts. Then it estimates the time and memory of each (search_cost.c) from
+ * the costs of single layers, of which a few hundred are planned. Finally it plans and simulates the most
+ * promising layouts in full, as `weft plan` does for one layout. Only these full plans determine the ranking.
+ */
 #ifndef WEFT_PLAN_SEARCH_H
 #define WEFT_PLAN_SEARCH_H
 
@@ -21,6 +22,7 @@ typedef enum {
     FIXED_SCHEDULE = 8,
     FIXED_CHUNKS = 16,
     FIXED_RECOMPUTE = 32,
+    FIXED_CONTEXT = 64,
 } Fixed;
 
 typedef struct SearchSpec {
@@ -34,10 +36,11 @@ typedef struct SearchLayout {
     MeshSpec mesh;
     int zero, chunks, micros;
     bool sequence;
+    ContextMode cp_mode;
     ScheduleKind schedule;
     Recompute recompute;
     int64_t micro_batch;
-    int grid;              /* number of its mesh */
+    int grid;              /* number of its mesh and mode of context parallelism */
     double seconds, bytes; /* estimates: step time, and device memory per rank */
 } SearchLayout;
 
@@ -57,12 +60,16 @@ typedef struct SearchGrids {
 
 /* Alternatives that are compared with the fastest layout. */
 typedef enum {
-    OTHER_DDP,          /* data parallelism only, nothing sharded */
-    OTHER_FSDP,         /* data parallelism only, everything sharded */
-    OTHER_DATA,         /* data parallelism only, any ZeRO stage */
-    OTHER_TENSOR,       /* tensor parallelism, no pipeline */
-    OTHER_PIPELINE,     /* pipeline, no tensor parallelism */
-    OTHER_WIDE,         /* tensor parallelism across nodes */
+    OTHER_DDP,      /* data parallelism only, nothing sharded */
+    OTHER_FSDP,     /* data parallelism only, everything sharded */
+    OTHER_DATA,     /* data parallelism only, any ZeRO stage */
+    OTHER_TENSOR,   /* tensor parallelism, no pipeline */
+    OTHER_PIPELINE, /* pipeline, no tensor parallelism */
+    OTHER_WIDE,     /* tensor parallelism across nodes */
+    OTHER_WHOLE,    /* no context parallelism */
+    OTHER_HEADS,    /* context parallelism in each mode */
+    OTHER_GATHER,
+    OTHER_RING,
     OTHER_NO_RECOMPUTE, /* no recompute */
     OTHER_1F1B,         /* pipeline with the non-interleaved 1F1B schedule */
     OTHER_LARGE,        /* the fastest by estimate of those that do not fit */

@@ -1,7 +1,7 @@
 /* Estimates combine the costs of a single layer with closed-form formulas for sharding, schedules and links.
  * The cost of a layer is the difference between plans of two and three layers; the rest is the cost of the
- * ends (embedding and output head). Layer costs are cached: they depend only on tp, sequence parallelism,
- * micro-batch size and recompute mode. */
+ * ends (embedding and output head). Layer costs are cached: they depend only on tp, sequence and context
+ * parallelism, micro-batch size and recompute mode. */
 #include "plan/search_cost.h"
 
 #include <math.h>
@@ -73,6 +73,8 @@ static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, L
     double forward = forward_of(&more.time) - forward_of(&less.time),
            backward = backward_of(&more.time) - backward_of(&less.time);
     *ret_cost = (LayerCost){.tp = layout->mesh.tp,
+                            .cp = mesh_extent(layout->mesh, AXIS_CP),
+                            .cp_mode = layout->cp_mode,
                             .sequence = layout->sequence,
                             .micro_batch = layout->micro_batch,
                             .recompute = layout->recompute,
@@ -93,7 +95,8 @@ static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, L
 }
 
 static bool matches(const LayerCost *cost, const SearchLayout *layout) {
-    return cost->tp == layout->mesh.tp && cost->sequence == layout->sequence &&
+    return cost->tp == layout->mesh.tp && cost->cp == mesh_extent(layout->mesh, AXIS_CP) &&
+           cost->cp_mode == layout->cp_mode && cost->sequence == layout->sequence &&
            cost->micro_batch == layout->micro_batch && cost->recompute == layout->recompute;
 }
 
@@ -185,7 +188,8 @@ static double in_flight(const SearchLayout *layout) {
 }
 
 static double message_bytes(const SearchCosts *costs, const SearchLayout *layout) {
-    double rows = (double)layout->micro_batch * (double)costs->seq / (layout->sequence ? layout->mesh.tp : 1);
+    double parts = (layout->sequence ? layout->mesh.tp : 1) * mesh_extent(layout->mesh, AXIS_CP);
+    double rows = (double)layout->micro_batch * (double)costs->seq / parts;
     return rows * (double)costs->model->config.hidden * element_size(costs);
 }
 

@@ -8,7 +8,8 @@
 /* The cost on one rank of a layer, and of the ends (embedding and output head), for one micro-batch. The
  * first four fields are the key. */
 typedef struct LayerCost {
-    int tp;
+    int tp, cp;
+    ContextMode cp_mode;
     bool sequence;
     int64_t micro_batch;
     Recompute recompute;

@@ -14,6 +14,9 @@ const char *search_options(const SearchLayout *l, char text[SEARCH_OPTIONS]) {
                                   axis_info(axis)->name, mesh_extent(l->mesh, axis));
     used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, "{zero} %d {micro-batch} %lld", l->zero,
                           (long long)l->micro_batch);
+    if (mesh_extent(l->mesh, AXIS_CP) > 1)
+        used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {cp-mode} %s",
+                              context_mode_names[l->cp_mode]);
     if (l->mesh.pp > 1)
         used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {pp-schedule} %s",
                               schedule_name(l->schedule));
@@ -34,6 +37,10 @@ const char *search_other_name(SearchOther other) {
         [OTHER_TENSOR] = "fastest with tensor parallelism and no pipeline",
         [OTHER_PIPELINE] = "fastest with a pipeline and no tensor parallelism",
         [OTHER_WIDE] = "fastest with tensor parallelism across nodes",
+        [OTHER_WHOLE] = "fastest with whole sequences (no context parallelism)",
+        [OTHER_HEADS] = "fastest with context parallelism that exchanges positions for heads",
+        [OTHER_GATHER] = "fastest with context parallelism that gathers keys and values",
+        [OTHER_RING] = "fastest with context parallelism around a ring",
         [OTHER_NO_RECOMPUTE] = "fastest without recompute",
         [OTHER_1F1B] = "fastest with the non-interleaved 1F1B schedule",
         [OTHER_LARGE] = "fastest estimate, but does not fit",
@@ -59,6 +66,7 @@ static const char *phase_text(TimePhase phase, const SearchLayout *first, const 
         return other->zero == 3                  ? "parameter all-gathers and gradient reduce-scatters"
                : other->mesh.tp > first->mesh.tp ? "communication between more tensor-parallel ranks"
                : other->mesh.dp > first->mesh.dp ? "gradient reduction over more replicas"
+               : other->mesh.cp > first->mesh.cp ? "communication between more parts of sequences"
                                                  : "communication";
     case TIME_BUBBLE: return "the pipeline bubble";
     case TIME_OPTIMIZER:
@@ -158,6 +166,8 @@ static json_t *plan_row(const SearchResult *plan) {
     char options[SEARCH_OPTIONS];
     json_t *layout = json_object();
     mesh_put(layout, l->mesh);
+    if (mesh_extent(l->mesh, AXIS_CP) > 1)
+        json_object_set_new(layout, "cp_mode", json_string(context_mode_names[l->cp_mode]));
     json_t *rest = json_pack("{s:i, s:b, s:s, s:i, s:s, s:I, s:i}", "zero", l->zero, "sequence_parallel",
                              (int)l->sequence, "pp_schedule", schedule_name(l->schedule), "pp_chunks",
                              l->chunks, "recompute", recompute_names[l->recompute], "micro_batch",

@@ -5,7 +5,10 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "model/head.h"
 
+/* Parts of sequences that are shorter rarely pay: attention is then a small part of the work. */
+enum { PART_TOKENS = 2048 };
 enum { MAX_MICRO_BATCH = 64, MAX_MICROS = 1 << 16, MAX_CHUNKS = 64, MAX_LAYOUTS = 1 << 20 };
 
 void search_space_done(SearchSpace *space) {
@@ -19,6 +22,7 @@ PlanSpec search_plan_spec(const SearchSpec *spec, const SearchLayout *layout) {
     plan.mesh = layout->mesh;
     c->run.zero = layout->zero;
     c->run.sequence = layout->sequence;
+    c->run.cp_mode = layout->cp_mode;
     c->run.micro_batch = layout->micro_batch;
     c->run.schedule = layout->schedule;
     c->run.chunks = layout->schedule == SCHEDULE_INTERLEAVED ? layout->chunks : 0;
@@ -64,7 +68,7 @@ static Status list_sequence(Enumerator *it) {
     for (int on = 0; on <= 1; on++) {
         bool fixed = is_fixed(it, FIXED_SEQUENCE) && on != it->spec->base.config.run.sequence;
         if (it->at.mesh.tp == 1 ? on : fixed) continue;
-        if (on && it->seq % it->at.mesh.tp) continue;
+        if (on && it->seq / mesh_extent(it->at.mesh, AXIS_CP) % it->at.mesh.tp) continue;
         it->at.sequence = on;
         TRY(list_recompute(it));
     }
@@ -128,6 +132,31 @@ static Status list_micro_batches(Enumerator *it) {
     return OK;
 }
 
+/* The modes of context parallelism that the model and the device have. With a given extent that has none, the
+ * mode is that of the settings, which a plan refuses with the reason. */
+static Status list_contexts(Enumerator *it) {
+    const ModelConfig *model = it->model;
+    const Settings *c = &it->spec->base.config;
+    int64_t cp = mesh_extent(it->at.mesh, AXIS_CP);
+    bool given = it->spec->axes & AXIS_SET(AXIS_CP), gpu = !strcmp(c->device.name, "cuda");
+    bool parts = !heads_traits(model->outputs_mask).whole && it->seq % cp == 0 && it->seq > cp;
+    int first = it->at.grid * CONTEXT_MODES, listed = 0;
+    it->at.cp_mode = c->run.cp_mode;
+    it->at.grid = first;
+    if (cp == 1) return list_micro_batches(it);
+    for (ContextMode mode = CONTEXT_HEADS; mode < CONTEXT_MODES && parts; mode++) {
+        if (is_fixed(it, FIXED_CONTEXT) && mode != c->run.cp_mode) continue;
+        if (mode == CONTEXT_HEADS ? !config_splits_context(model, it->at.mesh.tp, cp) : gpu) continue;
+        it->at.cp_mode = mode;
+        it->at.grid = first + (int)mode;
+        listed++;
+        it->space->parts = true;
+        TRY(list_micro_batches(it));
+    }
+    it->at.cp_mode = c->run.cp_mode;
+    return given && !listed ? list_micro_batches(it) : OK;
+}
+
 static Status list_grid(Enumerator *it, MeshSpec mesh) {
     const ModelConfig *model = it->model;
     SearchGrids *grids = &it->space->grids;
@@ -142,7 +171,7 @@ static Status list_grid(Enumerator *it, MeshSpec mesh) {
     if (it->spec->base.config.training.batch % mesh.dp) return grids->by_batch++, OK;
     it->at.grid = grids->all;
     it->at.mesh = mesh;
-    return list_micro_batches(it);
+    return list_contexts(it);
 }
 
 Status search_space_init(SearchSpace *ret_space, const SearchSpec *spec, const ModelConfig *model,
@@ -151,6 +180,8 @@ Status search_space_init(SearchSpace *ret_space, const SearchSpec *spec, const M
     Enumerator it = {.space = &space, .spec = spec, .model = model, .seq = seq};
     MeshSpec mesh = {0}, most = spec->base.mesh;
     most.tp = most.pp = spec->ranks;
+    if (!(spec->axes & AXIS_SET(AXIS_CP)) && !spec->base.software)
+        most.cp = seq >= 2 * PART_TOKENS ? (int)(seq / PART_TOKENS) : 1;
     while (mesh_next(&mesh, spec->ranks, most)) TRY(list_grid(&it, mesh));
     return MOVE(ret_space, space);
 }

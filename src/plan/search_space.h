@@ -7,6 +7,7 @@
 typedef struct SearchSpace {
     SearchLayout *layout;
     size_t count, capacity;
+    bool parts; /* some layouts have context parallelism */
     SearchGrids grids;
 } SearchSpace;
 

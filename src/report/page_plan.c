@@ -32,6 +32,7 @@ SearchLayout page_layout_of(const Plan *plan) {
                           .chunks = run->chunks > 0 ? (int)run->chunks : 1,
                           .micros = run->micros,
                           .sequence = run->sequence,
+                          .cp_mode = run->cp_mode,
                           .schedule = run->schedule,
                           .recompute = run->recompute,
                           .micro_batch = run->micro_batch};
@@ -49,6 +50,8 @@ const char *layout_rest(const SearchLayout *l, char text[LAYOUT_TEXT]) {
     if (l->recompute != RECOMPUTE_NONE)
         text_append(text, LAYOUT_TEXT, ", recompute %s", recompute_names[l->recompute]);
     if (l->sequence) text_append(text, LAYOUT_TEXT, ", sequence-parallel");
+    if (mesh_extent(l->mesh, AXIS_CP) > 1)
+        text_append(text, LAYOUT_TEXT, ", cp-mode %s", context_mode_names[l->cp_mode]);
     return text;
 }
 

@@ -392,6 +392,36 @@ static void fp8_scaling(void **state) {
     }
 }
 
+/* Long sequences may be split, in the modes that the device has, unless the layout or the mode is given. */
+static void search_context(void **state) {
+    json_t *found = planned(program_run("plan", "--search", "llama-1m", "--seq", "8192", "--ranks", "4",
+                                        "--batch", "1", "--cluster", "cpu", "--json"));
+    const json_t *best = json_object_get(found, "best"), *others = json_object_get(found, "others");
+    const json_t *layout = json_object_get(json_array_get(best, 0), "layout");
+    assert_true(json_number_at(layout, "cp") > 1);
+    assert_non_null(strstr(json_string_at(json_array_get(best, 0), "options"), " --cp-mode "));
+    bool whole = false;
+    for (size_t i = 0; i < json_array_size(others); i++)
+        whole |= strstr(json_string_at(json_array_get(others, i), "what"), "no context parallelism") != NULL;
+    assert_true(whole);
+    json_decref(found);
+    Ran ran = program_run("plan", "--search", "llama-1m", "--seq", "8192", "--ranks", "4", "--batch", "1",
+                          "--cluster", "cpu", "--cp", "2", "--cp-mode", "gather");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, " 2 gather ");
+    assert_true(!strstr(ran.out, "ring") && !strstr(ran.out, "2 heads") && !strstr(ran.err, "no effect"));
+    ran_done(&ran);
+    found = planned(program_run("plan", "--search", "llama-1m", "--seq", "8192", "--ranks", "2", "--batch",
+                                "1", "--cluster", "h200", "--tp", "1", "--pp", "1", "--json"));
+    best = json_object_get(found, "best");
+    for (size_t i = 0; i < json_array_size(best); i++)
+        assert_string_equal(json_string_at(json_object_get(json_array_get(best, i), "layout"), "cp_mode"),
+                            "heads");
+    json_decref(found);
+    assert_refused(2, "--cp 3 does not divide the sequence length 8192", "plan", "--search", "llama-1m",
+                   "--seq", "8192", "--ranks", "3", "--batch", "1", "--cp", "3", "--cluster", "h200");
+}
+
 static void search_table(void **state) {
     Ran ran = program_run("plan", "--search", "--model", "gpt2", "--layers", "54", "--hidden", "1920",
                           "--heads", "20", "--ranks", "16", "--batch", "32", "--cluster", "dgx2-v100");
@@ -606,6 +636,7 @@ int main(void) {
         cmocka_unit_test(plans_for_failures),
         cmocka_unit_test(searches),
         cmocka_unit_test(search_table),
+        cmocka_unit_test(search_context),
         cmocka_unit_test(fp8_of_shared_heads),
         cmocka_unit_test(fp8_scaling),
         cmocka_unit_test(sweeps),
