@@ -89,7 +89,7 @@ static const Key keys[] = {
     OFF("elasticity", "weft has no elastic batch sizes; --resume continues a run on other ranks"),
     OFF("autotuning", "use 'weft plan --search'"),
     OFF("progressive_layer_drop", "weft does not drop layers"),
-    OFF("curriculum_learning", "weft has no curriculum learning"),
+    OFF("curriculum_learning", "use --seq-warmup for sequences that grow; weft has no other curriculum"),
     OFF("data_efficiency", "weft has no curriculum learning"),
     OFF("compression_training", "use 'weft prune' or --quantize-aware"),
     OFF("quantize_training", "use --quantize-aware"),

@@ -45,6 +45,7 @@ static const Effect effects[] = {
     NEEDS("val-fraction", "val", "", "with --val", .command = "train"),
     NEEDS("warmup-type", "warmup", "!0", "with --warmup 0"),
     NEEDS("warmup-ratio", "warmup", "-1", "with --warmup"),
+    NEEDS("seq-warmup-from", "seq-warmup", ">0", "without --seq-warmup"),
     NEEDS("decay-steps decay-type", "schedule", "wsd", "without --schedule wsd"),
     NEEDS("min-lr", "schedule", "!constant", "with --schedule constant"),
     NEEDS("save-every keep log-every async-save save-failures", "out", "*", "without --out",

@@ -126,6 +126,7 @@ static const ForeignRow options[] = {
     {"Megatron-LM: lr-warmup-iters; nanoGPT: warmup-iters; transformers: warmup-steps num-warmup-steps",
      "--warmup %", "the warm-up steps"},
     {"Megatron-LM: lr-warmup-fraction", "--warmup-ratio %", "the warm-up as a fraction of the steps"},
+    {"Megatron-DeepSpeed: curriculum-learning*", "--seq-warmup N", "sequences that grow"},
     {"Megatron-LM: lr-decay-style; transformers: lr-scheduler-type lr-scheduler",
      "--schedule %", "the schedule of the learning rate"},
     {"nanoGPT: decay-lr=false", "--schedule constant", "a learning rate without decay"},

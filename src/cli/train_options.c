@@ -164,6 +164,12 @@ static const Option training_table[] = {
      .help = "Warm-up as a fraction of the steps, without --warmup."},
     {OPT_CHOICE("warmup-type", Settings, training.warmup_type, "NAME", warmup_choices), .fallback = "linear",
      .help = "Shape of the warm-up: linear, or logarithmic in the step, which rises fast at first."},
+    {OPT_INT("seq-warmup", Settings, training.seq_warmup), .fallback = "0", AT_LEAST(0),
+     .help = "Language models: steps over which the sequence length doubles time and again, up to --seq. Until then, "
+             "each sequence is divided into parts that attend to themselves only, so every step has the same tokens."},
+    {OPT_INT("seq-warmup-from", Settings, training.seq_warmup_from), .fallback = "0", AT_LEAST(1),
+     .shown = "an eighth of --seq",
+     .help = "With --seq-warmup, the length at the start."},
     {OPT_CHOICE("schedule", Settings, training.schedule, "NAME", schedule_choices), .fallback = "cosine",
      .help = "Learning rate after warm-up: decay by a cosine or linearly, a constant rate, or a constant rate "
              "until the last --decay-steps (wsd: warm-up, stable, decay)."},

@@ -156,6 +156,16 @@ void host_batch_split(HostBatch *batch, int32_t end) {
     }
 }
 
+void host_batch_divide(HostBatch *batch, int64_t length) {
+    if (length >= batch->T) return;
+    for (int64_t i = 0; i < batch->B * batch->T; i++) {
+        int32_t t = (int32_t)(i % batch->T), start = t - t % (int32_t)length;
+        if (!batch->documents || batch->starts[i] < start) batch->starts[i] = start;
+        batch->positions[i] = t - batch->starts[i];
+    }
+    batch->documents = true;
+}
+
 Status host_batch_copy(const HostBatch *batch, Stream *stream, Buffer to) {
     Bump bump = {0};
     HostBatch there = dims_of(batch);

@@ -37,8 +37,12 @@ static Status context_init(DryRunContext *context, const DryRunSpec *run, int ra
     TRY(runner_publish(context->runner));
     int micros = spec.micros > run->evals ? spec.micros : run->evals;
     TRY(mem_new((size_t)micros, sizeof *context->micro, &context->micro));
-    for (int i = 0; i < micros; i++) context->micro[i] = (HostBatch *)run->batch;
     return OK;
+}
+
+static void use_batch(DryRunContext *context, const DryRunSpec *run, const HostBatch *batch) {
+    int micros = run->spec.micros > run->evals ? run->spec.micros : run->evals;
+    for (int i = 0; i < micros; i++) context->micro[i] = (HostBatch *)batch;
 }
 
 static void count_params(const Runner *runner, DryRunRank *result) {
@@ -127,6 +131,7 @@ Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
     for (int step = 1; step <= STEPS; step++) {
         StepResult step_result;
         mesh_sent(context.mesh, before);
+        use_batch(&context, run, run->first && step == 1 ? run->first : run->batch);
         if (run->timed && step == STEPS) context.device->op_log = &op_log;
         TRY(runner_step(context.runner, context.micro, run->spec.micros,
                         &(StepSpec){.number = step, .lr = 1e-4, .sync = SYNC_NEVER}, &step_result));

@@ -35,6 +35,7 @@ typedef struct DryRunSpec {
     int threads;            /* CPU threads per rank */
     int per_node;           /* ranks per node; 0: all on one */
     const HostBatch *batch; /* used for every micro-batch; only its sizes matter */
+    const HostBatch *first; /* the same in the first step; NULL: batch */
     int evals;              /* micro-batches of an evaluation; 0: no evaluation */
     bool timed;             /* record the events of a step */
 } DryRunSpec;

@@ -220,11 +220,21 @@ static void pick_all(HostBatch *batch) {
     host_batch_count(batch);
 }
 
+/* A step at the start of a warm-up of the sequence length, whose kernels may need other workspace; NULL
+ * without one. */
+static Status first_batch(const Job *job, HostBatch **ret_batch) {
+    if (!job->seq_warmup.steps) return OK;
+    TRY(host_batch_new(ret_batch, job->settings.run.micro_batch, job->seq));
+    job_fill_synthetic(job, *ret_batch);
+    host_batch_divide(*ret_batch, seq_warmup_length(&job->seq_warmup, 1));
+    return OK;
+}
+
 Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
     CLEANUP(job_freep) Job *job = NULL;
-    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL, *first = NULL;
     CLEANUP(plan_done) Plan plan = {.mesh = spec->mesh, .batch = spec->config.training.batch};
     int threads = spec->config.device.threads ? (int)spec->config.device.threads : 1;
     TRY(check_ranks(spec->mesh));
@@ -234,6 +244,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     TRY(host_batch_new_targets(&batch, job->settings.run.micro_batch, job->seq,
                                config_targets(&job->model->config)));
     job_fill_synthetic(job, batch);
+    TRY(first_batch(job, &first));
     if (spec->software && spec->software->all_positions > 0 && task_data(job->task)->picks) pick_all(batch);
     plan.model = job->model->config;
     plan.runner = job->settings.run;
@@ -252,6 +263,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
                       .threads = threads,
                       .per_node = spec->per_node,
                       .batch = batch,
+                      .first = first,
                       .timed = spec->timed || spec->software,
                       .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT};
     run.spec.whole_blocks = spec->software != NULL;

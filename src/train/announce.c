@@ -72,6 +72,13 @@ void trainer_announce(const Trainer *t, const LoadReport *report) {
                       t->job->tokenizer_name, tokenizer_id_text(&t->job->tokens, text));
     job_report(t->job, report, t->progress);
     announce_optimizer(t->job, t->progress);
+    const SeqWarmup *growth = &t->job->seq_warmup;
+    if (growth->steps)
+        progress_line(
+            t->progress,
+            "sequence length: doubles from %lld to %lld over the first %lld step%s; until then, parts "
+            "of each sequence attend to themselves only",
+            (long long)growth->from, (long long)growth->seq, (long long)growth->steps, PLURAL(growth->steps));
     if (t->config->training.warmup > t->lr.warmup)
         progress_line(t->progress,
                       "warning: the warm-up of %lld steps (%s) is longer than the run; it takes all %lld "

@@ -304,6 +304,7 @@ static Status resolve_model(Job *job, ModelConfig *ret_config) {
     if (job->squad && !model->seq && job->seq > SQUAD_SEQ) job->seq = SQUAD_SEQ;
     TRY(special_tokens(job, &config, &job->special));
     TRY(find_end_token(job, &config));
+    TRY(seq_warmup_init(&job->seq_warmup, &job->settings.training, &config, job->seq));
     job->next_sentence = config_has(&config, OUTPUT_NSP);
     job->no_masks = job->next_sentence && !config_has(&config, OUTPUT_MLM);
     *ret_config = config;

@@ -13,6 +13,7 @@
 #include "base/progress.h"
 #include "checkpoint/checkpoint.h"
 #include "data/labels.h"
+#include "train/seq_warmup.h"
 #include "train/train.h"
 
 typedef struct Job {
@@ -38,6 +39,7 @@ typedef struct Job {
     char *scratch_dir; /* temporary directory for token files; removed with the job */
     bool first;        /* rank 0, which prints warnings */
     int64_t seq;
+    SeqWarmup seq_warmup;
     bool fixed_seq; /* users cannot choose seq; set before job_data */
     SpecialTokens special;
     int64_t end_token; /* ends a document of the data; -1: none */

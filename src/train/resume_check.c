@@ -99,6 +99,17 @@ static Status check_frozen(const char *run, const json_t *now, const json_t *was
                  patterns_text(was, text, sizeof text));
 }
 
+/* Without a warm-up of the sequence length, there is nothing about it in either. */
+static Status check_seq_warmup(const char *run, const json_t *now, const json_t *was) {
+    char text[128];
+    now = json_object_get(now, "seq_warmup");
+    was = json_object_get(was, "seq_warmup");
+    if ((!now && !was) || (now && was && json_equal(now, was))) return OK;
+    if (!was) return USAGE("the run in %s has no {seq-warmup}; drop it, or choose another {out}", run);
+    setting_print(text, sizeof text, json_string_value(was));
+    return USAGE("the run in %s has %s; pass the same, or choose another {out}", run, text);
+}
+
 static Status refuse(const char *run, const char *key, const json_t *now, const json_t *was) {
     char now_buffer[32], was_buffer[32];
     const char *now_text = value_text(now, now_buffer, sizeof now_buffer);
@@ -125,6 +136,7 @@ Status resume_check_settings(const char *run, const char *dir, json_t *now, cons
     const char *key;
     json_t *value;
     TRY(check_frozen(run, now, was));
+    TRY(check_seq_warmup(run, now, was));
     json_object_foreach(now, key, value) {
         const json_t *saved = json_object_get(was, key);
         if (!saved) return FAILED("%s: the saved progress does not record its %s", dir, key);

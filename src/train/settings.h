@@ -67,10 +67,11 @@ typedef struct TrainingSettings {
     double warmup_ratio;     /* fraction of the run; 0: 0.05 */
     const char *warmup_file; /* the file that set warmup, if it may be capped to the run's length; or NULL */
     const char *warmup_type; /* "linear", "log"; NULL: linear */
-    const char *schedule;    /* "linear", "cosine", "constant", "wsd" */
-    bool from_zero;          /* see LrSchedule */
-    int64_t decay_steps;     /* wsd; < 0: a tenth of the run */
-    const char *decay_type;  /* wsd: "linear", "1-sqrt", "cosine"; NULL: linear */
+    int64_t seq_warmup, seq_warmup_from; /* see SeqWarmup; 0: none; an eighth */
+    const char *schedule;                /* "linear", "cosine", "constant", "wsd" */
+    bool from_zero;                      /* see LrSchedule */
+    int64_t decay_steps;                 /* wsd; < 0: a tenth of the run */
+    const char *decay_type;              /* wsd: "linear", "1-sqrt", "cosine"; NULL: linear */
 } TrainingSettings;
 
 typedef struct DeviceSettings {

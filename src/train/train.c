@@ -135,6 +135,9 @@ static Status plan_steps(Trainer *t) {
                      (long long)t->lr.steps, PLURAL(t->lr.steps));
     if (t->lr.warmup > t->lr.steps && !t->lr.from_zero) t->lr.warmup = t->lr.steps;
     if (t->lr.kind == LR_WSD) TRY(plan_decay(t));
+    if (c->training.seq_warmup > t->lr.steps)
+        return USAGE("{seq-warmup} %lld is longer than the run (%lld step%s)",
+                     (long long)c->training.seq_warmup, (long long)t->lr.steps, PLURAL(t->lr.steps));
     if (c->validation.patience && !t->val)
         return USAGE("{patience} needs validation data; pass {val} FILE or {val-fraction} X");
     if (c->validation.sample_every) TRY(sample_check(t->job));

@@ -61,6 +61,11 @@ Status trainer_describe(Trainer *t) {
                   !c->data.no_shuffle, "params", (json_int_t)model_params(t->job->model), "dropout",
                   (double)model->dropout_hidden, "data", data);
     if (!t->settings) return FAILED("out of memory");
+    const SeqWarmup *growth = &t->job->seq_warmup;
+    if (growth->steps)
+        json_object_set_new(t->settings, "seq_warmup",
+                            json_sprintf("{seq-warmup} %lld {seq-warmup-from} %lld", (long long)growth->steps,
+                                         (long long)growth->from));
     return describe_frozen(&c->training, t->settings);
 }
 

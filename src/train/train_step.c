@@ -29,6 +29,9 @@ static Status log_step(Trainer *t, const StepResult *result, double lr) {
     TRY(record_line(&t->record, result, line));
     if (t->job->settings.run.dtype == DT_F16)
         json_object_set_new(line, "loss_scale", json_real(t->job->runner->loss_scale.scale));
+    if (t->job->seq_warmup.steps)
+        json_object_set_new(line, "seq_length",
+                            json_integer((json_int_t)seq_warmup_length(&t->job->seq_warmup, t->step)));
     if (result->skipped) json_object_set_new(line, "skipped", json_true());
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result->part[k] > 0 && isfinite(result->part[k]) && !config_is_decoder(&t->job->model->config))
@@ -44,6 +47,7 @@ static Status load_data(Trainer *t) {
         int64_t first = (replica * t->micro_count + i) * t->micro[i]->B;
         uint64_t position = (uint64_t)((t->step + t->guard.batches) * c->training.batch + first);
         TRY(dataset_fill(t->data, position, !c->data.no_shuffle, t->micro[i]));
+        host_batch_divide(t->micro[i], seq_warmup_length(&t->job->seq_warmup, t->step + 1));
     }
     record_phase(&t->record, PHASE_DATA, trainer_span(t, &data_span, start));
     return OK;

@@ -78,6 +78,25 @@ static void test_documents(void **state) {
     assert_memory_equal(batch->starts, ((int32_t[]){0, 0, 0, 0, 0, 0, 0, 0}), 32);
 }
 
+static void test_parts_of_sequences(void **state) {
+    CLEANUP(host_batch_freep) HostBatch *batch = filled(*state, "a text of some length", TASK_LM, false);
+    CLEANUP(upload_done) Upload up = {0};
+    int32_t *t = batch->tokens;
+    for (int i = 0; i < 16; i++) t[i] = batch->labels[i] = 5;
+    host_batch_divide(batch, 8);
+    assert_false(batch->documents);
+    host_batch_divide(batch, 3);
+    upload(&up, batch);
+    assert_view(up.micro.starts, (int32_t[]){0, 0, 0, 3, 3, 3, 6, 6, 0, 0, 0, 3, 3, 3, 6, 6}, 16);
+    assert_view(up.micro.positions, (int32_t[]){0, 1, 2, 0, 1, 2, 0, 1, 0, 1, 2, 0, 1, 2, 0, 1}, 16);
+    assert_view(up.micro.labels, (int32_t[]){5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 16);
+    t[2] = t[3] = t[8] = 9; /* documents begin at 3 and 4, and at 1 */
+    host_batch_split(batch, 9);
+    host_batch_divide(batch, 5);
+    assert_memory_equal(batch->starts, ((int32_t[]){0, 0, 0, 3, 4, 5, 5, 5, 0, 1, 1, 1, 1, 5, 5, 5}), 64);
+    assert_memory_equal(batch->positions, ((int32_t[]){0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 1, 2, 3, 0, 1, 2}), 64);
+}
+
 static void test_mlm(void **state) {
     for (int pairs = 0; pairs < 2; pairs++) {
         CLEANUP(host_batch_freep) HostBatch *batch = filled(*state, "a text of some length", TASK_MLM, pairs);
@@ -207,10 +226,15 @@ static void test_alike(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lm),      cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_mlm),     cmocka_unit_test(test_span_and_classify),
-        cmocka_unit_test(test_targets), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_alike),   cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_lm),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_parts_of_sequences),
+        cmocka_unit_test(test_mlm),
+        cmocka_unit_test(test_span_and_classify),
+        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_alike),
+        cmocka_unit_test(test_parts),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

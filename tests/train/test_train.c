@@ -1,6 +1,8 @@
 /* Single-process training through the program: the loss falls, a killed run resumes to the same bits,
  * gradient accumulation and recomputation do not change the result, and invalid requests fail with a clear
  * message. */
+#include <math.h>
+
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
@@ -182,6 +184,38 @@ static void test_killed_runs_resume(void **state) {
     }
 }
 
+/* Sequences grow in the same steps, with the same losses, in every layout and after a restart. */
+static void test_seq_warmup(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    static const char *const layouts[] = {"--ranks 2", "--tp 2", "--pp 2", "--cp 2"};
+#define GROWS TINY "--steps 12 --save-every 4 --keep 9 --seq-warmup 8 --seq-warmup-from 8 "
+    double whole[12], other[12];
+    assert_shell(shell, GROWS "--out whole", 0, "");
+    assert_shell(shell,
+                 "grep -o '\"seq_length\": *[0-9]*' whole/metrics.jsonl | grep -o '[0-9]*$' | tr '\n' ' '", 0,
+                 "8 8 8 8 16 16 16 16 32 32 32 32 ");
+    assert_int_equal(read_losses(shell, "whole", whole, 12), 12);
+    for (int i = 0; i < 4; i++) {
+        char command[1024], run[16];
+        snprintf(run, sizeof run, "run%d", i);
+        snprintf(command, sizeof command, "%s %s --out %s", GROWS, layouts[i], run);
+        assert_shell(shell, command, 0, "");
+        assert_int_equal(read_losses(shell, run, other, 12), 12);
+        for (int k = 0; k < 12; k++)
+            if (fabs(other[k] - whole[k]) > 1e-5 * whole[k])
+                fail_msg("%s, step %d: %.8f instead of %.8f", layouts[i], k + 1, other[k], whole[k]);
+    }
+    assert_shell(shell, TINY "--steps 12 --resume-from 4 --seq-warmup 5 --out whole", 2,
+                 "the run in whole has --seq-warmup 8 --seq-warmup-from 8; pass the same");
+    assert_shell(shell, "cp -r whole cut && " TINY "--resume-from 4 --out cut", 0, "");
+    assert_same_file(shell, "whole/latest/model.safetensors", "cut/latest/model.safetensors");
+    assert_shell(shell, TINY "--steps 12 --out plain", 0, "");
+    assert_int_equal(read_losses(shell, "plain", other, 12), 12);
+    assert_true(other[11] != whole[11]);
+    assert_shell(shell, TINY_BERT "--steps 12 --seq-warmup 4", 2, "BERT attends in both directions");
+}
+
 /* On a signal the program completes the current step, saves, and explains how to resume. */
 static void test_interrupt_saves(void **state) {
     Shell *shell = *state;
@@ -235,6 +269,10 @@ static void test_refusals(void **state) {
         {"--steps 3 --seq 100000", "token", 1},
         {"--steps 3 --task span", "not supported by GPT-2", 2},
         {"--steps 3 --warmup 9", "longer than the run", 2},
+        {"--steps 3 --seq-warmup 9", "--seq-warmup 9 is longer than the run (3 steps)", 2},
+        {"--steps 3 --seq-warmup 2 --seq-warmup-from 33", "longer than the sequences, which have 32 tokens",
+         2},
+        {"--steps 3 --seq-warmup-from 8", "has no effect without --seq-warmup", 0},
         {"--steps 3 --model gpt2-tinny", "gpt2-tiny", 2},
         {"--steps 3 --model ./nowhere", "no such directory", 2},
         {"--steps 3 --data missing.txt", "missing.txt", 1},
@@ -301,17 +339,10 @@ static void test_self(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_SHELL(test_learns),
-        IN_SHELL(test_bert_learns),
-        IN_SHELL(test_accumulation),
-        IN_SHELL(test_modes_are_exact),
-        IN_SHELL(test_killed_runs_resume),
-        IN_SHELL(test_interrupt_saves),
-        IN_SHELL(test_directory_is_guarded),
-        IN_SHELL(test_refusals),
-        IN_SHELL(test_full_disk),
-        IN_SHELL(test_loss_scale),
-        IN_SHELL(test_self),
+        IN_SHELL(test_learns),          IN_SHELL(test_bert_learns),          IN_SHELL(test_accumulation),
+        IN_SHELL(test_modes_are_exact), IN_SHELL(test_killed_runs_resume),   IN_SHELL(test_seq_warmup),
+        IN_SHELL(test_interrupt_saves), IN_SHELL(test_directory_is_guarded), IN_SHELL(test_refusals),
+        IN_SHELL(test_full_disk),       IN_SHELL(test_loss_scale),           IN_SHELL(test_self),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
