@@ -24,6 +24,7 @@ static const Effect effects[] = {
           "without --sync-every"),
     NEEDS("sequence-parallel", "tp", ">1", "without --tp 2 or more"),
     NEEDS("cp-mode", "cp", ">1", "without --cp 2 or more"),
+    NEEDS("cp-heads", "cp-mode", "heads+ring", "without --cp-mode heads+ring"),
     NEEDS("pp-schedule", "pp", ">1", "without --pp 2 or more", .except = "interleaved"),
     NEEDS("fp8-scaling fp8-head", "precision", "fp8", "without --precision fp8"),
     NEEDS("loss-scale loss-scale-steps", "precision", "fp16", "without --precision fp16"),

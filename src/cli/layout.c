@@ -34,7 +34,7 @@ static bool others_on_line(const Invocation *call) {
 }
 
 MeshSpec layout_mesh(const Layout *layout) {
-    MeshSpec mesh = {.shard = (int)layout->shard};
+    MeshSpec mesh = {.shard = (int)layout->shard, .heads = (int)layout->heads};
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) mesh.extent[axis] = (int)layout->extent[axis];
     return mesh;
 }

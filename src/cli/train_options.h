@@ -10,7 +10,7 @@
 #define MESH_AXIS_INT64(id, name, ...) int64_t name;
 /* Parallel layout. 0: not given; the axis is 1 or, if it is the first, what the number of ranks leaves. */
 typedef struct Layout {
-    int64_t ranks, shard;
+    int64_t ranks, shard, heads;
     union {
         int64_t extent[AXIS_COUNT]; /* at most 2^20 */
         struct {

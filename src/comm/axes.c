@@ -64,7 +64,7 @@ int mesh_shard(MeshSpec spec) {
 bool mesh_same(MeshSpec a, MeshSpec b) {
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)
         if (mesh_extent(a, axis) != mesh_extent(b, axis)) return false;
-    return a.shard == b.shard;
+    return a.shard == b.shard && a.heads == b.heads;
 }
 
 /* ---- text and JSON ---- */

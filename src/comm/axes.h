@@ -42,6 +42,8 @@ typedef enum { MESH_AXES(MESH_AXIS_ID) AXIS_COUNT } Axis;
 typedef struct MeshSpec {
     MESH_EXTENTS;
     int shard; /* size of ZeRO shard groups; must divide the replicas. 0: all of them */
+    int heads; /* adjacent ranks of context parallelism that swap rows for heads, where the others pass keys
+                * and values on; must divide cp. 0: there are no such groups */
 } MeshSpec;
 
 typedef struct AxisInfo {

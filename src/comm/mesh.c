@@ -47,8 +47,8 @@ static void set_coordinates(Mesh *mesh, int rank, MeshSpec spec) {
 /* Which of the ranks that differ only along some axes. */
 typedef enum {
     PART_ALL,
-    PART_WITHIN, /* consecutive ones, as many as shard groups have */
-    PART_ACROSS, /* those in the same place of each shard group */
+    PART_WITHIN, /* consecutive ones, as many as shard groups or groups that swap heads have */
+    PART_ACROSS, /* those in the same place of each such group */
     PART_ENDS,   /* the first and the last; each other rank is alone */
 } GroupPart;
 
@@ -64,6 +64,8 @@ typedef struct GroupRow {
 static const GroupRow rows[] = {MESH_AXES(AXIS_ROW) /* one per axis, then */
                                 {offsetof(Mesh, shard), AXES_COPIES, PART_WITHIN, GROUP_TENSORS},
                                 {offsetof(Mesh, replica), AXES_COPIES, PART_ACROSS, GROUP_TENSORS},
+                                {offsetof(Mesh, swap), AXIS_SET(AXIS_CP), PART_WITHIN, GROUP_TENSORS},
+                                {offsetof(Mesh, ring), AXIS_SET(AXIS_CP), PART_ACROSS, GROUP_TENSORS},
                                 {offsetof(Mesh, model), AXES_MODEL, PART_ALL, GROUP_HOST},
                                 {offsetof(Mesh, ends), AXIS_SET(AXIS_PP), PART_ENDS, GROUP_TENSORS}};
 
@@ -80,12 +82,15 @@ typedef struct Members {
     int first, step, size, place;
 } Members;
 
-static Members members_of(const Mesh *mesh, const GroupRow *row, int shard) {
+static Members members_of(const Mesh *mesh, const GroupRow *row, MeshSpec spec) {
     int all = (int)mesh_ranks(mesh_spec(mesh), row->axes), here = mesh_number(mesh, row->axes, mesh->rank);
+    int within = row->axes == AXES_COPIES ? mesh_shard(spec) : spec.heads;
     bool end = here == 0 || here == all - 1;
+    bool divided = row->part == PART_WITHIN || row->part == PART_ACROSS;
+    if (divided && !within) return (Members){row->axes, here, 1, 1, 0};
     switch (row->part) {
-    case PART_WITHIN: return (Members){row->axes, here / shard * shard, 1, shard, here % shard};
-    case PART_ACROSS: return (Members){row->axes, here % shard, shard, all / shard, here / shard};
+    case PART_WITHIN: return (Members){row->axes, here / within * within, 1, within, here % within};
+    case PART_ACROSS: return (Members){row->axes, here % within, within, all / within, here / within};
     case PART_ENDS:
         if (end && all > 1) return (Members){row->axes, 0, all - 1, 2, here > 0};
         return (Members){row->axes, here, 1, 1, 0};
@@ -98,8 +103,8 @@ static int member(const Mesh *mesh, const Members *members, int at) {
 }
 
 /* A group's color is its first rank. */
-static Status split_group(Mesh *mesh, const GroupRow *row, int shard) {
-    Members members = members_of(mesh, row, shard);
+static Status split_group(Mesh *mesh, const GroupRow *row, MeshSpec spec) {
+    Members members = members_of(mesh, row, spec);
     return group_split(mesh->world, member(mesh, &members, 0), mesh->rank, row->use, group_at(mesh, row));
 }
 
@@ -123,6 +128,9 @@ static Status check_spec(int ranks, MeshSpec spec) {
     if (spec.shard < 0 || (spec.shard && mesh_copies(spec) % spec.shard))
         return USAGE("{shard}: cannot divide %d replicas into groups of %d; choose a divisor",
                      mesh_copies(spec), spec.shard);
+    if (spec.heads < 0 || (spec.heads && mesh_extent(spec, AXIS_CP) % spec.heads))
+        return USAGE("{cp-heads} %d does not divide {cp} %d; choose a divisor", spec.heads,
+                     mesh_extent(spec, AXIS_CP));
     return OK;
 }
 
@@ -135,7 +143,7 @@ Status mesh_new(Mesh **ret_mesh, Group *world, MeshSpec spec) {
     mesh->world = world;
     mesh->size = world->size;
     set_coordinates(mesh, world->rank, spec);
-    for (int i = 0; i < ROWS; i++) TRY(split_group(mesh, &rows[i], mesh_shard(spec)));
+    for (int i = 0; i < ROWS; i++) TRY(split_group(mesh, &rows[i], spec));
     set_names(mesh);
     return MOVE(ret_mesh, mesh);
 }
@@ -158,11 +166,11 @@ Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, int per_node, b
     mesh->size = (int)mesh_ranks(spec, AXES_ALL);
     TRY(check_spec(mesh->size, spec));
     set_coordinates(mesh, rank, spec);
-    Members members = members_of(mesh, &all, 1);
+    Members members = members_of(mesh, &all, spec);
     TRY(dryrun_group(mesh, &members, per_node, staged, &mesh->world));
     mesh->owns_world = true;
     for (int i = 0; i < ROWS; i++) {
-        members = members_of(mesh, &rows[i], mesh_shard(spec));
+        members = members_of(mesh, &rows[i], spec);
         TRY(dryrun_group(mesh, &members, per_node, staged, group_at(mesh, &rows[i])));
     }
     set_names(mesh);

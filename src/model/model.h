@@ -62,7 +62,14 @@ extern const char *const fake_quant_names[]; /* ends with NULL */
 
 /* How context parallelism reaches the positions of other ranks, see model/parts/context.h. AUTO is none of a
  * Shape. */
-typedef enum { CONTEXT_AUTO, CONTEXT_HEADS, CONTEXT_GATHER, CONTEXT_RING, CONTEXT_MODES } ContextMode;
+typedef enum {
+    CONTEXT_AUTO,
+    CONTEXT_HEADS,
+    CONTEXT_GATHER,
+    CONTEXT_RING,
+    CONTEXT_BOTH,
+    CONTEXT_MODES
+} ContextMode;
 extern const char *const context_mode_names[]; /* ends with NULL */
 
 /* Everything that determines a block's memory. */
@@ -71,9 +78,10 @@ typedef struct Shape {
     int tp;       /* number of tensor-parallel ranks */
     int cp;       /* ranks of context parallelism, which have T positions each; 0: one */
     ContextMode cp_mode;
-    bool sequence;        /* sequence parallelism: outside split regions a rank holds 1/tp of the B*T rows */
-    DType dtype;          /* activations and weights */
-    bool fp8;             /* layers use fp8 matmuls where sizes allow; dtype is bf16 */
+    int cp_heads;  /* adjacent ranks of those that swap rows for heads, all in CONTEXT_HEADS; otherwise 1 */
+    bool sequence; /* sequence parallelism: outside split regions a rank holds 1/tp of the B*T rows */
+    DType dtype;   /* activations and weights */
+    bool fp8;      /* layers use fp8 matmuls where sizes allow; dtype is bf16 */
     bool fp8_delayed;     /* with fp8: reserve what delayed scaling needs, see Pass.fp8 */
     bool fp8_head;        /* with fp8: also the matmuls of the language-modeling head, in training */
     FakeQuant fake_quant; /* not together with fp8 */
@@ -131,8 +139,10 @@ typedef struct Fp8State {
 typedef struct Pass {
     Exec *exec;
     Group *tp;
-    Group *cp;    /* absent with one rank; */
-    Positions at; /* and which positions the rows of a sequence here have */
+    Group *cp;   /* absent with one rank; */
+    Group *swap; /* those of them that swap rows for heads, and that keys and values travel through */
+    Group *ring;
+    Positions at; /* which positions the rows of a sequence here have */
     Shape shape;
     const Micro *micro;
     const Tensor *param; /* views in ParamList order, including tied parameters */

@@ -321,6 +321,7 @@ static json_t *layout_json(const Plan *plan, const PlanSpec *spec) {
     json_t *layout = json_pack("{s:I}", "ranks", (json_int_t)mesh_ranks(*mesh, AXES_ALL));
     mesh_put(layout, *mesh);
     if (mesh->cp > 1) json_object_set_new(layout, "cp_mode", json_string(context_mode_names[run->cp_mode]));
+    if (run->cp_mode == CONTEXT_BOTH) json_object_set_new(layout, "cp_heads", json_integer(mesh->heads));
     json_t *rest = json_pack(
         "{s:i, s:i, s:b, s:s, s:s, s:i, s:s, s:s, s:s, s:I, s:I, s:i, s:I, s:I, s:I, s:I, s:s, s:s}", "zero",
         (int)run->zero, "shard", mesh_shard(*mesh), "sequence_parallel", run->sequence, "offload",

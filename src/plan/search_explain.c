@@ -17,6 +17,8 @@ const char *search_options(const SearchLayout *l, char text[SEARCH_OPTIONS]) {
     if (mesh_extent(l->mesh, AXIS_CP) > 1)
         used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {cp-mode} %s",
                               context_mode_names[l->cp_mode]);
+    if (l->cp_mode == CONTEXT_BOTH)
+        used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {cp-heads} %d", l->mesh.heads);
     if (l->mesh.pp > 1)
         used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {pp-schedule} %s",
                               schedule_name(l->schedule));

@@ -145,7 +145,7 @@ static Status list_contexts(Enumerator *it) {
     it->at.grid = first;
     if (cp == 1) return list_micro_batches(it);
     for (ContextMode mode = CONTEXT_HEADS; mode < CONTEXT_MODES && parts; mode++) {
-        if (is_fixed(it, FIXED_CONTEXT) && mode != c->run.cp_mode) continue;
+        if (is_fixed(it, FIXED_CONTEXT) ? mode != c->run.cp_mode : mode == CONTEXT_BOTH) continue;
         if (mode == CONTEXT_HEADS ? !config_splits_context(model, it->at.mesh.tp, cp) : gpu) continue;
         it->at.cp_mode = mode;
         it->at.grid = first + (int)mode;
@@ -171,6 +171,7 @@ static Status list_grid(Enumerator *it, MeshSpec mesh) {
     if (it->spec->base.config.training.batch % mesh.dp) return grids->by_batch++, OK;
     it->at.grid = grids->all;
     it->at.mesh = mesh;
+    it->at.mesh.heads = it->spec->base.mesh.heads;
     return list_contexts(it);
 }
 

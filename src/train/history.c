@@ -131,7 +131,7 @@ static json_t *layout_of(const History *h, const json_t *settings) {
         {"recompute", "recompute"}, {"pp_schedule", "pp-schedule"},
         {"precision", "precision"}, {"device", "device"},
         {"threads", "threads"},     {"sequence_parallel", "sequence-parallel"},
-        {"cp_mode", "cp-mode"}};
+        {"cp_mode", "cp-mode"},     {"cp_heads", "cp-heads"}};
     json_t *layout = json_object();
     copy_setting(settings, "ranks", layout, "ranks");
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "base/setting.h"
 #include "model/head.h"
 #include "train/job.h"
 
@@ -47,24 +48,38 @@ static Status check_qat(const RunnerSpec *run, const ModelConfig *c, int64_t tp)
     return OK;
 }
 
-/* How ranks of context parallelism reach each other's positions: by default each attends with some of the
- * heads, if there are enough. */
-static Status resolve_context(RunnerSpec *run, const ModelConfig *c, const char *device, int64_t tp,
-                              int64_t cp) {
-    char text[DIVISORS_TEXT];
+/* The key-value heads of a tensor-parallel rank are enough for `ranks` ranks that swap rows for heads. */
+static Status check_swap(const char *option, const ModelConfig *c, int64_t tp, int64_t ranks, bool gpu) {
+    char text[DIVISORS_TEXT], name[32];
     int64_t groups = config_kv_heads(c), each = groups > tp ? groups / tp : 1;
-    bool gpu = !strcmp(device, "cuda"), splits = config_splits_context(c, tp, cp);
-    if (run->cp_mode == CONTEXT_AUTO) run->cp_mode = splits || gpu ? CONTEXT_HEADS : CONTEXT_GATHER;
+    if (config_splits_context(c, tp, ranks)) return OK;
+    setting_print(name, sizeof name, "{%s}", option);
+    return USAGE(
+        gpu ? "%s %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
+              "values with {tp} %lld: %s"
+            : "%s %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
+              "values with {tp} %lld: %s, or use {cp-mode} gather or ring",
+        name, (long long)ranks, (long long)each, PLURAL(each), (long long)tp, divisors(text, each, each));
+}
+
+/* How ranks of context parallelism reach each other's positions: by default they swap rows for heads, if
+ * there are enough. `heads`: adjacent ranks that do so while others do not. */
+static Status resolve_context(RunnerSpec *run, const ModelConfig *c, const char *device, int64_t tp,
+                              int64_t cp, int64_t heads) {
+    char text[DIVISORS_TEXT];
+    bool gpu = !strcmp(device, "cuda"), enough = config_splits_context(c, tp, cp);
+    if (run->cp_mode == CONTEXT_AUTO) run->cp_mode = enough || gpu ? CONTEXT_HEADS : CONTEXT_GATHER;
     if (gpu && run->cp_mode != CONTEXT_HEADS)
         return USAGE("{cp-mode} %s is not available with {device} cuda; use {cp-mode} heads",
                      context_mode_names[run->cp_mode]);
-    if (run->cp_mode != CONTEXT_HEADS || splits) return OK;
-    return USAGE(
-        gpu ? "{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
-              "values with {tp} %lld: %s"
-            : "{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
-              "values with {tp} %lld: %s, or use {cp-mode} gather or ring",
-        (long long)cp, (long long)each, PLURAL(each), (long long)tp, divisors(text, each, each));
+    if (run->cp_mode == CONTEXT_HEADS) return check_swap("cp", c, tp, cp, gpu);
+    if (run->cp_mode != CONTEXT_BOTH) return OK;
+    if (heads == 1 || heads == cp)
+        return USAGE(
+            "{cp-mode} heads+ring needs {cp-heads}, the adjacent ranks that exchange heads: more than 1 "
+            "and fewer than {cp} %lld, of its divisors %s",
+            (long long)cp, divisors(text, cp, cp));
+    return check_swap("cp-heads", c, tp, heads, gpu);
 }
 
 static Status check_context(const RunnerSpec *run, const ModelConfig *c, int64_t seq, int64_t cp,
@@ -170,7 +185,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     run->logits = strcmp(device->name, "cuda") == 0 ? run->dtype : DT_F32;
     TRY(check_tensor(config, tp));
     TRY(check_context(run, config, job->seq, cp, tp));
-    if (cp > 1) TRY(resolve_context(run, config, device->name, tp, cp));
+    if (cp > 1) TRY(resolve_context(run, config, device->name, tp, cp, mesh->swap->size));
     TRY(check_qat(run, config, tp));
     TRY(check_pipeline(run, config, pp));
     TRY(check_batch(batch, run->micro_batch, dp));

@@ -17,12 +17,18 @@ double loss_objective(const double sums[LOSS_COUNT], const int64_t counts[LOSS_C
     return loss;
 }
 
+Group *runner_swap(const Runner *runner) {
+    if (runner->spec.cp_mode == CONTEXT_HEADS) return runner->mesh->axis[AXIS_CP];
+    return runner->spec.cp_mode == CONTEXT_BOTH ? runner->mesh->swap : NULL;
+}
+
 Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
     return (Shape){.B = B,
                    .T = T,
                    .tp = runner->mesh->extent[AXIS_TP],
                    .cp = runner->mesh->extent[AXIS_CP],
                    .cp_mode = runner->spec.cp_mode,
+                   .cp_heads = runner_swap(runner) ? runner_swap(runner)->size : 1,
                    .sequence = runner->spec.sequence && runner->mesh->extent[AXIS_TP] > 1,
                    .dtype = runner->spec.dtype,
                    .fp8 = runner->spec.fp8,

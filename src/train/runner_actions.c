@@ -17,6 +17,8 @@ Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_
         .exec = runner_exec(runner),
         .tp = runner->mesh->axis[AXIS_TP],
         .cp = runner->mesh->axis[AXIS_CP],
+        .swap = runner_swap(runner),
+        .ring = runner->spec.cp_mode == CONTEXT_BOTH ? runner->mesh->ring : runner->mesh->axis[AXIS_CP],
         .at = runner_positions(runner, buffer_set->data.T),
         .shape = runner_shape(runner, buffer_set->data.B, buffer_set->data.T, round->train),
         .micro = &buffer_set->data,

@@ -8,6 +8,8 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train);
 /* The shape of the largest micro-batch, on this rank. */
 Shape runner_largest(const Runner *runner);
 /* Which positions this rank has of each sequence, T in all. */
+/* The ranks of context parallelism that swap rows for heads; NULL: none. */
+Group *runner_swap(const Runner *runner);
 Positions runner_positions(const Runner *runner, int64_t T);
 /* Whether a block recomputes its activations just before its backward instead of keeping them. */
 bool runner_recomputes(const Runner *runner, int block);

@@ -257,6 +257,8 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
         TRY(stream_new(&runner->inbox, device));
     runner->exec = (Exec){.stream = runner->stream, .table = spec->table};
     TRY(group_connect(runner->mesh->axis[AXIS_CP], EVERY_RANK));
+    TRY(group_connect(runner->mesh->swap, EVERY_RANK));
+    TRY(group_connect(runner->mesh->ring, EVERY_RANK));
     TRY(runner_chunks_init(runner));
     TRY(alloc_units(runner));
     TRY(runner_fp8_init(runner));

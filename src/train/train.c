@@ -398,6 +398,8 @@ static json_t *layout_json(const Trainer *t) {
     mesh_put(layout, mesh_spec(mesh));
     if (mesh->extent[AXIS_CP] > 1)
         json_object_set_new(layout, "cp_mode", json_string(context_mode_names[spec->cp_mode]));
+    if (spec->cp_mode == CONTEXT_BOTH)
+        json_object_set_new(layout, "cp_heads", json_integer(mesh->swap->size));
     json_t *rest = json_pack(
         "{s:i, s:s, s:s, s:i, s:b, s:I, s:I, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:s, s:s}", "zero",
         (int)spec->zero, "offload", offload_names[c->run.offload], "pp_schedule",

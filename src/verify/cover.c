@@ -6,7 +6,7 @@
 enum { VALUES = 64, /* the most of an axis */ LAYERS = 6, HEADS = 4 };
 
 static const int values_of_rest[COVER_AXES] = {[COVER_ZERO] = 4,      [COVER_SCHEDULE] = SCHEDULE_EVAL,
-                                               [COVER_RECOMPUTE] = 3, [COVER_CONTEXT] = CONTEXT_RING,
+                                               [COVER_RECOMPUTE] = 3, [COVER_CONTEXT] = CONTEXT_BOTH,
                                                [COVER_SEQUENCE] = 2,  [COVER_MICRO] = 2,
                                                [COVER_OFFLOAD] = 3,   [COVER_KEEP] = 2};
 
@@ -15,7 +15,9 @@ bool trial_splits_context(const TrialSpec *spec) {
     ModelConfig config;
     trial_config(spec, &config);
     if (cp == 1) return spec->cp_mode <= CONTEXT_HEADS;
-    if (spec->cp_mode <= CONTEXT_HEADS && !config_splits_context(&config, tp, cp)) return false;
+    int swap = spec->cp_mode <= CONTEXT_HEADS ? cp : spec->cp_mode == CONTEXT_BOTH ? spec->mesh.heads : 1;
+    if (spec->cp_mode == CONTEXT_BOTH && (swap < 2 || swap == cp || cp % swap)) return false;
+    if (!config_splits_context(&config, tp, swap)) return false;
     return !heads_traits(config.outputs_mask).whole && TRIAL_SEQ % cp == 0 &&
            (!spec->sequence || TRIAL_SEQ / cp % tp == 0);
 }
@@ -43,16 +45,19 @@ bool trial_is_legal(const TrialSpec *spec) {
 
 static TrialSpec spec_of(const Cover *cover, const CoverPoint *point) {
     const uint8_t *at = point->at;
+    ContextMode mode = at[COVER_CONTEXT] ? (ContextMode)(at[COVER_CONTEXT] + CONTEXT_HEADS) : CONTEXT_AUTO;
+    MeshSpec mesh = cover->grid[at[COVER_GRID]];
+    if (mode == CONTEXT_BOTH) mesh.heads = 2;
     const Precision *precision = &cover->precision[at[COVER_PRECISION]];
     return (TrialSpec){.job = at[COVER_JOB],
-                       .mesh = cover->grid[at[COVER_GRID]],
+                       .mesh = mesh,
                        .batch = cover->batch,
                        .zero = at[COVER_ZERO],
                        .chunks = at[COVER_SCHEDULE] == SCHEDULE_INTERLEAVED ? 2 : 1,
                        .micro_batch = 1 + at[COVER_MICRO],
                        .schedule = (ScheduleKind)at[COVER_SCHEDULE],
                        .recompute = (Recompute)at[COVER_RECOMPUTE],
-                       .cp_mode = at[COVER_CONTEXT] ? (ContextMode)(at[COVER_CONTEXT] + CONTEXT_HEADS) : 0,
+                       .cp_mode = mode,
                        .sequence = at[COVER_SEQUENCE],
                        .keep = at[COVER_KEEP],
                        .offload = (Offload)at[COVER_OFFLOAD],

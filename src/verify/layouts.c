@@ -189,8 +189,8 @@ static TrialSpec simplify(TrialSpec spec, int k) {
     case 9: spec.offload = OFFLOAD_NONE; break;
     case 10: spec.job = 0; break;
     case 11: spec.dtype = DT_F32, spec.fp8 = spec.wide = false; break;
-    case 12: spec.mesh.cp = 1, spec.mesh.shard = 0, spec.cp_mode = CONTEXT_AUTO; break;
-    case 13: spec.cp_mode = CONTEXT_AUTO; break;
+    case 12: spec.mesh.cp = 1, spec.mesh.shard = spec.mesh.heads = 0, spec.cp_mode = CONTEXT_AUTO; break;
+    case 13: spec.mesh.heads = 0, spec.cp_mode = CONTEXT_AUTO; break;
     }
     return spec;
 }

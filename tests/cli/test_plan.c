@@ -574,6 +574,15 @@ static void refuses_plans(void **state) {
                    "plan", "llama-5m", "--cp", "4", "--tp", "2", "--cp-mode", "heads");
     assert_refused(2, "--cp-mode ring is not available with --device cuda; use --cp-mode heads", "plan",
                    "llama-5m", "--cp", "2", "--cp-mode", "ring", "--device", "cuda");
+    assert_refused(
+        2,
+        "--cp-mode heads+ring needs --cp-heads, the adjacent ranks that exchange heads: more than 1 "
+        "and fewer than --cp 4, of its divisors 1, 2, 4",
+        "plan", "llama-5m", "--cp", "4", "--cp-mode", "heads+ring");
+    assert_refused(2, "--cp-heads 3 does not divide --cp 4", "plan", "llama-5m", "--cp", "4", "--cp-mode",
+                   "heads+ring", "--cp-heads", "3");
+    assert_refused(2, "--cp-heads 4 does not divide the 2 key-value heads", "plan", "llama-5m", "--cp", "8",
+                   "--tp", "2", "--cp-mode", "heads+ring", "--cp-heads", "4");
     assert_refused(2,
                    "the 2 tokens of a sequence on each rank, with --cp 2, are not a multiple of --tp 4; use "
                    "--seq 8",

@@ -195,22 +195,25 @@ static void test_tensor_axis(void **state) {
  * their gradients are scattered, or travel around the ring. */
 static void check_context(Group *world, ContextMode mode, bool recompute) {
     uint64_t N = (uint64_t)world->size, micros = 2, rows = MICRO * SEQ / N, layers = micros * LAYERS;
-    uint64_t keys = rows * 2 * WIDTH * 4, passes = recompute ? 3 : 2;
+    uint64_t keys = rows * 2 * WIDTH * 4, passes = recompute ? 3 : 2, R = mode == CONTEXT_BOTH ? N / 2 : N;
+    MeshSpec grid = {.dp = 1, .tp = 1, .pp = 1, .cp = (int)N, .heads = mode == CONTEXT_BOTH ? 2 : 0};
     RunnerSpec spec = {.cp_mode = mode, .recompute = recompute ? RECOMPUTE_BLOCK : RECOMPUTE_NONE};
     CLEANUP(rig_done)
-    Rig rig = rig_run(world, true, (MeshSpec){.dp = 1, .tp = 1, .pp = 1, .cp = (int)N}, spec, (int)micros);
-    uint64_t gathered = layers * passes * keys * (N - 1), all = units_reduced(&rig, N);
+    Rig rig = rig_run(world, true, grid, spec, (int)micros);
+    uint64_t gathered = layers * passes * keys * (R - 1), all = units_reduced(&rig, N);
     if (mode == CONTEXT_GATHER)
         expect_sent(&rig, all, layers * keys * (N - 1), gathered, 0);
     else
-        expect_sent(&rig, all, 0, 0, mode == CONTEXT_RING ? gathered + layers * keys * N : 0);
-    uint64_t heads = layers * passes * 4 * rows * WIDTH * 4 * (N - 1) / N;
-    assert_int_equal(rig.sent[COMM_ALL_TO_ALL].within, mode == CONTEXT_HEADS ? heads : 0);
+        expect_sent(&rig, all, 0, 0, mode == CONTEXT_HEADS ? 0 : gathered + layers * keys * R);
+    uint64_t h = mode == CONTEXT_HEADS ? N : N / R,
+             swapped = layers * passes * 4 * rows * WIDTH * 4 * (h - 1) / h;
+    assert_int_equal(rig.sent[COMM_ALL_TO_ALL].within, mode == CONTEXT_GATHER ? 0 : swapped);
 }
 
 static void test_context_axis(void **state) {
     Group *world = counted_world(state);
-    for (int mode = CONTEXT_HEADS; mode <= (test_on_cuda() ? CONTEXT_HEADS : CONTEXT_RING); mode++)
+    int modes = test_on_cuda() ? CONTEXT_HEADS : world->size > 2 ? CONTEXT_BOTH : CONTEXT_RING;
+    for (int mode = CONTEXT_HEADS; mode <= modes; mode++)
         for (int recompute = 0; recompute < 2; recompute++)
             check_context(world, (ContextMode)mode, recompute);
 }

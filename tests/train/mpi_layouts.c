@@ -165,7 +165,10 @@ static void check_options(Matrix *matrix, MeshSpec mesh, JobKind job) {
     int kinds = schedules_of(mesh.pp, schedules);
     bool many = matrix->world->size == 8 || SANITIZED;
     int tried = 0, wanted = matrix->all ? 1 << 20 : many ? 1 : 2;
-    int modes = mesh.cp > 1 && !test_on_cuda() ? CONTEXT_RING : 1, options = kinds * 4 * 3 * 2 * 2 * modes;
+    int modes = mesh.cp == 1 || test_on_cuda() ? 1
+                : mesh.cp > 2                  ? CONTEXT_BOTH
+                                               : CONTEXT_RING,
+        options = kinds * 4 * 3 * 2 * 2 * modes;
     for (int k = 0; k < options && tried < wanted; k++) {
         int at = matrix->all ? k : (int)((matrix->sample++ * 29 + 7) % (unsigned)options);
         Layout layout = schedules[at % kinds];
@@ -178,6 +181,7 @@ static void check_options(Matrix *matrix, MeshSpec mesh, JobKind job) {
         layout.micro_batch = 1 + at / kinds / 24 % 2;
         layout.keep = layout.zero == 3 && at % 2;
         layout.cp_mode = mesh.cp > 1 ? (ContextMode)(CONTEXT_HEADS + at / kinds / 48 % modes) : CONTEXT_AUTO;
+        layout.mesh.heads = layout.cp_mode == CONTEXT_BOTH ? 2 : 0;
         int micros = BATCH / mesh.dp / layout.micro_batch;
         if (micros < 1 || (layout.sequence && mesh.tp == 1) || !trial_splits_context(&layout)) continue;
         if (layout.schedule == SCHEDULE_INTERLEAVED && micros % mesh.pp) continue;

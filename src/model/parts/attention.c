@@ -192,10 +192,10 @@ Tensor attention_dqkv(const Block *block, Shape shape) {
 AttentionSaved attention_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump *scratch) {
     const ModelConfig *c = block->config;
     int64_t B = shape.B, T = shape.T, H = local_heads(c, shape.tp), D = config_head_width(c);
-    bool parts = shape.cp > 1, heads = parts && shape.cp_mode == CONTEXT_HEADS;
+    bool parts = shape.cp > 1;
     AttentionSaved s = {0};
     /* Backward needs the own rows for the norm, and otherwise what attention reads. */
-    s.qkv = tensor_take(heads && !c->qk_norm ? scratch : saved, attention_dqkv(block, shape));
+    s.qkv = tensor_take(context_swaps(shape) && !c->qk_norm ? scratch : saved, attention_dqkv(block, shape));
     s.att = tensor_take(saved, tensor_4d(NULL, shape.dtype, B, T, H, D));
     if (parts)
         s.context = context_saved(c, shape, s.qkv, s.att, saved, scratch);

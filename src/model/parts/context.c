@@ -1,7 +1,7 @@
-/* B sequences, T positions here; P ranks of context parallelism; N heads of width D in all, n on each rank;
- * M: the heads of k and v.
+/* B sequences, T positions here; P ranks that swap or gather; N heads of width D in all, n on each rank after
+ * a swap; M: the heads of k and v.
  *
- *   heads    own (B,T,N,D) -> send (P,B,T,n,D) -> all-to-all -> receive (P,B,T,n,D) -> whole (B,P T,n,D)
+ *   swap     own (B,T,N,D) -> send (P,B,T,n,D) -> all-to-all -> receive (P,B,T,n,D) -> whole (B,P T,n,D)
  *   gather   own (B,T,N,D) -> send (B,T,M,D) -> all-gather -> receive (P,B,T,M,D) -> kv (B,P T,M,D)
  *
  * and the same backwards. With one sequence, of which ranks have neighboring positions, receive is whole. */
@@ -9,7 +9,7 @@
 
 #include "model/parts/common.h"
 
-const char *const context_mode_names[] = {"auto", "heads", "gather", "ring", NULL};
+const char *const context_mode_names[] = {"auto", "heads", "gather", "ring", "heads+ring", NULL};
 
 /* ---- positions ---- */
 
@@ -17,21 +17,35 @@ static bool has_ends(const ModelConfig *c, Shape shape) {
     return config_causal(c) && shape.cp_mode != CONTEXT_HEADS && shape.T % 2 == 0;
 }
 
-Positions context_positions(const ModelConfig *config, Shape shape, int rank) {
-    int64_t T = shape.T, half = T / 2;
-    if (shape.cp <= 1 || !has_ends(config, shape)) return (Positions){.first = rank * T};
-    return (Positions){.first = rank * half, .turn = half, .second = (2 * shape.cp - 1 - rank) * half};
+/* The positions of `ranks` adjacent ranks together, from rank `first` on, which is a multiple of that. */
+static Positions positions_of(const ModelConfig *config, Shape shape, int first, int ranks) {
+    int64_t T = shape.T, half = T / 2, group = first / ranks, groups = shape.cp / ranks;
+    if (shape.cp <= 1 || !has_ends(config, shape)) return (Positions){.first = first * T};
+    return (Positions){
+        .first = first * half, .turn = ranks * half, .second = (2 * groups - 1 - group) * ranks * half};
 }
 
-/* Copies all ranks' rows of B sequences, (P,B,T,width), to where they are in the sequences, (B,P T,width), or
- * back. */
-static Status place(const Pass *pass, const ModelConfig *c, Tensor whole, Tensor parts, bool back) {
-    int64_t B = pass->shape.B, T = pass->shape.T, P = pass->shape.cp;
+Positions context_positions(const ModelConfig *config, Shape shape, int rank) {
+    int place = shape.cp > 1 ? rank % shape.cp_heads : 0;
+    Positions at = positions_of(config, shape, rank - place, shape.cp > 1 ? shape.cp_heads : 1);
+    at.first += place * (at.turn ? shape.T / 2 : shape.T);
+    if (at.turn) at.second += place * (shape.T / 2), at.turn = shape.T / 2;
+    return at;
+}
+
+/* Copies rows of B sequences of all ranks, (P,B,T,width), to where they are in the sequences, (B,P T,width),
+ * or back. Ranks that swap have their tails in the same order as their heads, others in the opposite one. */
+static Status place(const Pass *pass, const ModelConfig *c, int64_t P, Tensor whole, Tensor parts,
+                    bool back) {
+    int64_t B = pass->shape.B, T = pass->shape.T;
     int64_t row = tensor_count(parts) / (P * B * T), chunks = has_ends(c, pass->shape) ? 2 : 1;
     int64_t size = T / chunks * row;
+    bool opposite = pass->shape.cp_mode == CONTEXT_GATHER;
     for (int64_t i = 0; i < chunks; i++) {
+        bool turned = opposite && i;
         BlockSpan in_parts = {i * size, {B * T * row, T * row, 0}};
-        BlockSpan in_whole = {i ? (2 * P - 1) * size : 0, {i ? -size : size, P * T * row, 0}};
+        BlockSpan in_whole = {turned ? (2 * P - 1) * size : i * P * size,
+                              {turned ? -size : size, P * T * row, 0}};
         Blocks blocks = {size, {P, B, 1}, in_whole, in_parts};
         if (back) blocks.to = in_parts, blocks.from = in_whole;
         TRY(back ? copy_blocks(pass->exec, parts, whole, blocks)
@@ -60,19 +74,25 @@ static Heads heads_of(Tensor qkv, Tensor att) {
     return (Heads){H, (all - H) / 2, D};
 }
 
-/* A tensor with the heads of whole sequences that this rank attends with, in place of its own rows. */
-static Tensor of_whole(Tensor own, int cp) {
+bool context_swaps(Shape shape) {
+    return shape.cp > 1 && shape.cp_heads > 1;
+}
+static bool goes_around(Shape shape) {
+    return shape.cp_mode != CONTEXT_GATHER && shape.cp_heads < shape.cp;
+}
+
+/* A tensor with some of the heads, and the rows of all `ranks` ranks that swap, in place of its own. */
+static Tensor of_whole(Tensor own, int ranks) {
     own.data = NULL;
-    own.dim[1] *= cp;
-    own.dim[own.ndim - 2] /= cp;
+    own.dim[1] *= ranks;
+    own.dim[own.ndim - 2] /= ranks;
     return own;
 }
 
-static void take_heads(ContextSaved *s, Shape shape, Tensor qkv, Tensor att, Bump *saved, Bump *scratch) {
+static void take_swap(ContextSaved *s, Shape shape, Tensor qkv, Tensor att, Bump *saved, Bump *scratch) {
     Tensor all = tensor_1d(NULL, qkv.dtype, tensor_count(qkv));
-    s->whole.qkv = tensor_take(saved, of_whole(qkv, shape.cp));
-    s->whole.att = tensor_take(saved, of_whole(att, shape.cp));
-    s->lse.dim[1] /= shape.cp, s->lse.dim[2] *= shape.cp;
+    s->whole.qkv = tensor_take(saved, of_whole(qkv, shape.cp_heads));
+    s->whole.att = tensor_take(saved, of_whole(att, shape.cp_heads));
     s->send = tensor_take(scratch, all);
     s->receive = tensor_take(scratch, all);
     if (!shape.train) return;
@@ -80,37 +100,40 @@ static void take_heads(ContextSaved *s, Shape shape, Tensor qkv, Tensor att, Bum
     s->whole.datt = tensor_take(scratch, s->whole.att);
 }
 
+/* `rows` has the keys and values of a rank. */
+static void take_ring(ContextSaved *s, Shape shape, Tensor rows, Tensor att, Bump *scratch) {
+    for (int i = 0; i < 2; i++) s->kv[i] = tensor_take(scratch, rows);
+    s->part = tensor_take(scratch, att);
+    s->part_lse = tensor_take(scratch, s->lse);
+    for (int i = 0; i < 2 && shape.train; i++) s->dkv[i] = tensor_take(scratch, rows);
+}
+
 ContextSaved context_saved(const ModelConfig *config, Shape shape, Tensor qkv, Tensor att, Bump *saved,
                            Bump *scratch) {
     Heads heads = heads_of(qkv, att);
-    int64_t B = shape.B, T = shape.T, H = heads.of_q, M = 2 * heads.of_k, P = shape.cp;
+    int64_t B = shape.B, T = shape.T * shape.cp_heads, H = heads.of_q / shape.cp_heads;
+    int64_t M = 2 * heads.of_k / shape.cp_heads, P = shape.cp;
     Tensor rows = tensor_4d(NULL, shape.dtype, B, T, M, heads.D), all = rows;
     ContextSaved s = {.lse = tensor_take(saved, tensor_3d(NULL, DT_F32, B, H, T))};
+    if (context_swaps(shape)) take_swap(&s, shape, qkv, att, saved, scratch);
+    if (goes_around(shape))
+        take_ring(&s, shape, rows, tensor_4d(NULL, shape.dtype, B, T, H, heads.D), scratch);
+    if (shape.cp_mode != CONTEXT_GATHER) return s;
     all.dim[1] *= P;
-    if (shape.cp_mode == CONTEXT_HEADS) {
-        take_heads(&s, shape, qkv, att, saved, scratch);
-    } else if (shape.cp_mode == CONTEXT_GATHER) {
-        bool ordered = B == 1 && !has_ends(config, shape);
-        s.send = tensor_take(scratch, rows);
-        s.kv[0] = tensor_take(scratch, all);
-        s.receive = ordered ? s.kv[0] : tensor_take(scratch, all);
-        if (shape.train) s.dkv[0] = tensor_take(scratch, all);
-    } else {
-        for (int i = 0; i < 2; i++) s.kv[i] = tensor_take(scratch, rows);
-        s.part = tensor_take(scratch, att);
-        s.part_lse = tensor_take(scratch, s.lse);
-        for (int i = 0; i < 2 && shape.train; i++) s.dkv[i] = tensor_take(scratch, rows);
-    }
+    s.send = tensor_take(scratch, rows);
+    s.kv[0] = tensor_take(scratch, all);
+    s.receive = B == 1 && !has_ends(config, shape) ? s.kv[0] : tensor_take(scratch, all);
+    if (shape.train) s.dkv[0] = tensor_take(scratch, all);
     return s;
 }
 
-/* ---- heads ---- */
+/* ---- swap ---- */
 
 /* Copies own rows (B,T,...) to send (P,B,T,...), or back; `count` says how many heads of each kind, or 0,
  * follow one another in a row. */
 static Status pack_heads(const Pass *pass, Tensor send, Tensor own, const int64_t count[3], bool back) {
     int64_t rows = own.dim[0] * own.dim[1], D = own.dim[own.ndim - 1], row = tensor_count(own) / rows;
-    int64_t P = pass->cp->size, part = row / P;
+    int64_t P = pass->swap->size, part = row / P;
     own = as_elements(own);
     for (int64_t kind = 0, at = 0; kind < 3; kind++) {
         int64_t width = count[kind] * D, each = width / P;
@@ -133,23 +156,23 @@ static Status to_heads(const Pass *pass, const ModelConfig *c, const ContextSave
     bool ordered = in_order(pass, c);
     Tensor send = sized(s->send, own), receive = sized(ordered ? whole : s->receive, own);
     TRY(pack_heads(pass, send, own, count, false));
-    TRY(all_to_all(pass->cp, pass->exec->stream, receive, send, NULL, NULL, NULL));
-    return ordered ? OK : place(pass, c, as_elements(whole), receive, false);
+    TRY(all_to_all(pass->swap, pass->exec->stream, receive, send, NULL, NULL, NULL));
+    return ordered ? OK : place(pass, c, pass->swap->size, as_elements(whole), receive, false);
 }
 
 static Status to_rows(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor own, Tensor whole,
                       const int64_t count[3]) {
     bool ordered = in_order(pass, c);
     Tensor send = sized(ordered ? whole : s->send, own), receive = sized(s->receive, own);
-    if (!ordered) TRY(place(pass, c, as_elements(whole), send, true));
-    TRY(all_to_all(pass->cp, pass->exec->stream, receive, send, NULL, NULL, NULL));
+    if (!ordered) TRY(place(pass, c, pass->swap->size, as_elements(whole), send, true));
+    TRY(all_to_all(pass->swap, pass->exec->stream, receive, send, NULL, NULL, NULL));
     return pack_heads(pass, receive, own, count, true);
 }
 
-/* Those of whole sequences with some of the heads. */
+/* With some of the heads. */
 static Attention spec_of_heads(const Pass *pass, Attention spec, Heads heads) {
-    spec.kv_heads /= pass->cp->size;
-    spec.dropout.origin[1] += pass->cp->rank * heads.of_q / pass->cp->size;
+    spec.kv_heads /= pass->swap->size;
+    spec.dropout.origin[1] += pass->swap->rank * heads.of_q / pass->swap->size;
     return spec;
 }
 
@@ -169,12 +192,15 @@ static Status pack_keys(const Pass *pass, Tensor rows, Tensor own, bool back) {
 static Status gather_keys(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor qkv) {
     TRY(pack_keys(pass, s->send, qkv, false));
     TRY(all_gather(pass->cp, pass->exec->stream, as_elements(s->receive), as_elements(s->send), NULL));
-    return in_order(pass, c) ? OK : place(pass, c, as_elements(s->kv[0]), as_elements(s->receive), false);
+    return in_order(pass, c)
+               ? OK
+               : place(pass, c, pass->cp->size, as_elements(s->kv[0]), as_elements(s->receive), false);
 }
 
 static Status back_gather(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor dqkv,
                           Tensor datt, Tensor att, Tensor qkv, Attention spec) {
     Stream *stream = pass->exec->stream;
+    spec.queries = pass->at;
     Tensor sums = as_elements(in_order(pass, c) ? s->dkv[0] : s->receive);
     TRY(gather_keys(pass, c, s, qkv));
     TRY(stream_zero(stream, dqkv.data, tensor_bytes(dqkv)));
@@ -182,7 +208,7 @@ static Status back_gather(const Pass *pass, const ModelConfig *c, const ContextS
     spec.kv = s->kv[0];
     spec.dkv = s->dkv[0];
     TRY(attention_backward(pass->exec, dqkv, datt, att, s->lse, qkv, pass->micro->lens, spec));
-    if (!in_order(pass, c)) TRY(place(pass, c, as_elements(s->dkv[0]), sums, true));
+    if (!in_order(pass, c)) TRY(place(pass, c, pass->cp->size, as_elements(s->dkv[0]), sums, true));
     TRY(reduce_scatter(pass->cp, stream, as_elements(s->send), sums, REDUCE_SUM, NULL));
     return pack_keys(pass, s->send, dqkv, true);
 }
@@ -191,8 +217,8 @@ static Status back_gather(const Pass *pass, const ModelConfig *c, const ContextS
 
 /* Starts to send one of two buffers to the next rank and to receive the other from the one before. */
 static Status pass_on(const Pass *pass, const Tensor buffer[2], int full, Ticket ticket[2]) {
-    int P = pass->cp->size, rank = pass->cp->rank;
-    return comm_swap(pass->cp, pass->exec->stream, as_elements(buffer[full]), (rank + 1) % P,
+    int P = pass->ring->size, rank = pass->ring->rank;
+    return comm_swap(pass->ring, pass->exec->stream, as_elements(buffer[full]), (rank + 1) % P,
                      as_elements(buffer[1 - full]), (rank + P - 1) % P, ticket);
 }
 
@@ -201,25 +227,32 @@ static Status arrived(const Pass *pass, Ticket ticket[2]) {
     return ticket_wait(pass->exec->stream, &ticket[1]);
 }
 
+/* The positions with which a rank of the ring attends. */
+static Positions positions_at(const Pass *pass, const ModelConfig *c, int rank) {
+    int ranks = pass->shape.cp_heads;
+    return positions_of(c, pass->shape, rank * ranks, ranks);
+}
+
 /* The keys that are here in a step, and where they are in the sequences. */
 static Attention spec_of_step(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Attention spec,
                               int step) {
-    int P = pass->cp->size;
+    int P = pass->ring->size;
     spec.kv = s->kv[step % 2];
     spec.dkv = s->dkv[step % 2];
-    spec.keys = context_positions(c, pass->shape, (pass->cp->rank - step + P) % P);
+    spec.keys = positions_at(pass, c, (pass->ring->rank - step + P) % P);
     return spec;
 }
 
 static Status ring(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor att, Tensor qkv,
                    Attention spec) {
     Exec *e = pass->exec;
+    spec.queries = positions_at(pass, c, pass->ring->rank);
     TRY(pack_keys(pass, s->kv[0], qkv, false));
-    for (int step = 0; step < pass->cp->size; step++) {
+    for (int step = 0; step < pass->ring->size; step++) {
         Attention here = spec_of_step(pass, c, s, spec, step);
         Tensor lens = pass->micro->lens;
         Ticket ticket[2] = {0};
-        if (step + 1 < pass->cp->size) TRY(pass_on(pass, s->kv, step % 2, ticket));
+        if (step + 1 < pass->ring->size) TRY(pass_on(pass, s->kv, step % 2, ticket));
         if (step == 0)
             TRY(attention_forward(e, att, s->lse, qkv, lens, here));
         else
@@ -233,8 +266,9 @@ static Status ring(const Pass *pass, const ModelConfig *c, const ContextSaved *s
 static Status back_ring(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor dqkv,
                         Tensor datt, Tensor att, Tensor qkv, Attention spec) {
     Exec *e = pass->exec;
-    int P = pass->cp->size;
+    int P = pass->ring->size;
     Ticket gradients[2] = {0};
+    spec.queries = positions_at(pass, c, pass->ring->rank);
     TRY(pack_keys(pass, s->kv[0], qkv, false));
     TRY(stream_zero(e->stream, dqkv.data, tensor_bytes(dqkv)));
     TRY(stream_zero(e->stream, s->dkv[0].data, tensor_bytes(s->dkv[0])));
@@ -253,23 +287,34 @@ static Status back_ring(const Pass *pass, const ModelConfig *c, const ContextSav
 
 /* ---- all ---- */
 
+/* With the rows and heads that are here after swaps. */
+static Status attend(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor att, Tensor qkv,
+                     Attention spec) {
+    if (goes_around(pass->shape)) return ring(pass, c, s, att, qkv, spec);
+    if (pass->shape.cp_mode == CONTEXT_GATHER) {
+        TRY(gather_keys(pass, c, s, qkv));
+        spec.queries = pass->at;
+        spec.kv = s->kv[0];
+    }
+    return attention_forward(pass->exec, att, s->lse, qkv, pass->micro->lens, spec);
+}
+
 Status context_attend(const Block *block, const Pass *pass, const ContextSaved *s, Tensor att, Tensor qkv,
                       Attention spec) {
     const ModelConfig *c = block->config;
     Heads heads = heads_of(qkv, att);
     const int64_t all[3] = {heads.of_q, heads.of_k, heads.of_k}, out[3] = {heads.of_q};
-    Tensor lens = pass->micro->lens;
-    if (pass->shape.cp_mode == CONTEXT_HEADS) {
-        TRY(to_heads(pass, c, s, s->whole.qkv, qkv, all));
-        TRY(attention_forward(pass->exec, s->whole.att, s->lse, s->whole.qkv, lens,
-                              spec_of_heads(pass, spec, heads)));
-        return to_rows(pass, c, s, att, s->whole.att, out);
-    }
-    spec.queries = pass->at;
-    if (pass->shape.cp_mode == CONTEXT_RING) return ring(pass, c, s, att, qkv, spec);
-    TRY(gather_keys(pass, c, s, qkv));
-    spec.kv = s->kv[0];
-    return attention_forward(pass->exec, att, s->lse, qkv, lens, spec);
+    if (!context_swaps(pass->shape)) return attend(pass, c, s, att, qkv, spec);
+    TRY(to_heads(pass, c, s, s->whole.qkv, qkv, all));
+    TRY(attend(pass, c, s, s->whole.att, s->whole.qkv, spec_of_heads(pass, spec, heads)));
+    return to_rows(pass, c, s, att, s->whole.att, out);
+}
+
+static Status attend_back(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor dqkv,
+                          Tensor datt, Tensor att, Tensor qkv, Attention spec) {
+    if (goes_around(pass->shape)) return back_ring(pass, c, s, dqkv, datt, att, qkv, spec);
+    if (pass->shape.cp_mode == CONTEXT_GATHER) return back_gather(pass, c, s, dqkv, datt, att, qkv, spec);
+    return attention_backward(pass->exec, dqkv, datt, att, s->lse, qkv, pass->micro->lens, spec);
 }
 
 Status context_attend_back(const Block *block, const Pass *pass, const ContextSaved *s, Tensor dqkv,
@@ -277,13 +322,9 @@ Status context_attend_back(const Block *block, const Pass *pass, const ContextSa
     const ModelConfig *c = block->config;
     Heads heads = heads_of(qkv, att);
     const int64_t all[3] = {heads.of_q, heads.of_k, heads.of_k}, out[3] = {heads.of_q};
-    if (pass->shape.cp_mode == CONTEXT_HEADS) {
-        TRY(to_heads(pass, c, s, s->whole.datt, datt, out));
-        TRY(attention_backward(pass->exec, s->whole.dqkv, s->whole.datt, s->whole.att, s->lse, s->whole.qkv,
-                               pass->micro->lens, spec_of_heads(pass, spec, heads)));
-        return to_rows(pass, c, s, dqkv, s->whole.dqkv, all);
-    }
-    spec.queries = pass->at;
-    return pass->shape.cp_mode == CONTEXT_RING ? back_ring(pass, c, s, dqkv, datt, att, qkv, spec)
-                                               : back_gather(pass, c, s, dqkv, datt, att, qkv, spec);
+    if (!context_swaps(pass->shape)) return attend_back(pass, c, s, dqkv, datt, att, qkv, spec);
+    TRY(to_heads(pass, c, s, s->whole.datt, datt, out));
+    TRY(attend_back(pass, c, s, s->whole.dqkv, s->whole.datt, s->whole.att, s->whole.qkv,
+                    spec_of_heads(pass, spec, heads)));
+    return to_rows(pass, c, s, dqkv, s->whole.dqkv, all);
 }

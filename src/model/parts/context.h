@@ -1,13 +1,16 @@
 /* Context parallelism in attention: ranks have T positions of each sequence and all heads of this
  * tensor-parallel rank ("own"), and attend over whole sequences.
  *
- *   heads    the ranks exchange rows for heads: each attends over whole sequences with 1/cp of the heads,
- * exactly as one rank would, and exchanges back gather   each gathers the keys and values of all positions
- * and attends with its own queries; the gradients of keys and values are reduced and scattered ring     keys
- * and values travel from rank to rank, and results over those of one rank are combined. Gradients of keys and
- * values travel with them and arrive where they belong
+ *   heads    ranks swap rows for heads: each attends over whole sequences with some of the heads,
+ *            exactly as one rank would, and swaps back
+ *   gather   each gathers the keys and values of all positions and attends with its own queries; the
+ *            gradients of keys and values are reduced and scattered
+ *   ring     keys and values travel from rank to rank, and results over those of one rank are
+ *            combined. Gradients of keys and values travel with them and arrive where they belong
+ *   both     adjacent ranks swap rows for heads, and keys and values of these heads travel from one
+ *            such group to the next (heads+ring)
  *
- * In gather and ring mode of causal models a rank has a chunk from the head of each sequence and one from its
+ * Unless all ranks swap, a rank of a causal model has a chunk from the head of each sequence and one from its
  * tail, so that all ranks attend to equally many keys. */
 #ifndef WEFT_MODEL_PARTS_CONTEXT_H
 #define WEFT_MODEL_PARTS_CONTEXT_H
@@ -16,24 +19,26 @@
 
 /* Memory of attention on parts of sequences, with G key heads on this tensor-parallel rank. */
 typedef struct ContextSaved {
-    Tensor lse;            /* of att's rows and heads; heads mode: those of whole.att */
-    struct {               /* heads mode: whole sequences, some of the heads */
+    Tensor lse;            /* of the rows and heads with which this rank attends */
+    struct {               /* after swapping rows for heads */
         Tensor qkv, att;   /* qkv as attention reads it */
         Tensor dqkv, datt; /* scratch */
     } whole;
     /* The rest is scratch. */
-    Tensor send, receive;  /* heads and gather mode: rows of this rank and of all, by rank */
-    Tensor kv[2], dkv[2];  /* gather mode: [0] is of all positions; ring mode: of two ranks (B,T,2G,D) */
-    Tensor part, part_lse; /* ring mode: results over the keys of one rank */
+    Tensor send, receive;  /* swap and gather: rows of this rank and of all, by rank */
+    Tensor kv[2], dkv[2];  /* gather: [0] is of all positions; ring: of two ranks (B,T,2G,D) */
+    Tensor part, part_lse; /* ring: results over the keys of one rank */
 } ContextSaved;
 
+/* Whether ranks swap rows for heads. */
+bool context_swaps(Shape shape);
 /* For attention of qkv; att is its output. */
 ContextSaved context_saved(const ModelConfig *config, Shape shape, Tensor qkv, Tensor att, Bump *saved,
                            Bump *scratch);
 /* att from qkv. `spec` is that of whole sequences with the own heads. */
 MUST_USE Status context_attend(const Block *block, const Pass *pass, const ContextSaved *s, Tensor att,
                                Tensor qkv, Attention spec);
-/* dqkv from datt. In heads mode, qkv is not read. */
+/* dqkv from datt. After swaps, qkv is not read. */
 MUST_USE Status context_attend_back(const Block *block, const Pass *pass, const ContextSaved *s, Tensor dqkv,
                                     Tensor datt, Tensor att, Tensor qkv, Attention spec);
 
