@@ -152,14 +152,15 @@ static double largest_of(const float *values, int64_t count) {
     return largest;
 }
 
-/* Some gradients, such as that of the bias of all keys, are nothing but rounding errors: of a part of the
- * gradient's norm. The same holds for the states made from them. */
+/* Some gradients, such as that of the bias of all keys, are nothing but rounding errors, and others, such as
+ * that of a norm of few heads, are mostly those in 16 bits: of a part of the gradient's norm. The same holds
+ * for the states made from them. */
 static double vector_size(const Record *record, int step, int part, const Piece *piece) {
-    enum { SHARE = 100 };
+    const int share = record->spec.dtype == DT_F32 ? 100 : 20;
     double all = part == PART_GRADIENT ? record->scale[step] * record->norm[step]
                                        : size_of(values_of(record, step, part), record->numel);
     const float *own = values_of(record, step, part) + piece->global;
-    return fmax(fmax(size_of(own, param_count(&piece->part.slot->desc)), all / SHARE), 1e-30);
+    return fmax(fmax(size_of(own, param_count(&piece->part.slot->desc)), all / share), 1e-30);
 }
 
 /* How far rounding errors of gradients can move a weight. AdamW divides a gradient by its own size, and with
