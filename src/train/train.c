@@ -214,7 +214,7 @@ static Status validate(Trainer *t) {
     EvalResult result;
     int64_t limit = eval_limit(t);
     TRY(job_evaluate(t->job, t->val, limit, &result));
-    validation_take(val, t->step, &result);
+    validation_take(val, t->step, &result, config_is_decoder(&t->job->model->config));
     t->eval = result;
     if (!epochs_end(&t->epochs, t->step) && t->step < t->lr.steps) return OK;
     return validation_score(val, t->job, t->val, c->data.val, c->data.val_count, limit);
@@ -236,7 +236,10 @@ static Status evaluate(Trainer *t) {
                              "val_samples", (json_int_t)result.examples, "eval_ms", 1e3 * seconds);
     if (!line) return FAILED("out of memory");
     t->val_note[0] = 0;
-    if (!config_is_decoder(&t->job->model->config)) add_parts(&result, line, t->val_note, sizeof t->val_note);
+    bool decoder = config_is_decoder(&t->job->model->config);
+    if (!decoder) add_parts(&result, line, t->val_note, sizeof t->val_note);
+    if (decoder && isfinite(val->accuracy))
+        snprintf(t->val_note, sizeof t->val_note, "  accuracy %.1f%%", 100 * val->accuracy);
     note_scores(val, t->val_note, sizeof t->val_note);
     validation_add_scores(val, line);
     if (!epoch)

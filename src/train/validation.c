@@ -18,8 +18,11 @@ void validation_init(Validation *val) {
                         .best = NAN};
 }
 
-/* The accuracy that a model is judged by. Regression and multi-label classification have none here. */
-static double accuracy_of(const EvalResult *result) {
+/* The accuracy that a model is judged by. Regression and multi-label classification have none here, and
+ * neither has a language model, unless it predicts few of the tokens, such as answers. */
+static double accuracy_of(const EvalResult *result, bool decoder) {
+    int64_t answers = result->counts[LOSS_TOKEN];
+    if (decoder && answers && 2 * answers < result->tokens) return result->accuracy[LOSS_TOKEN];
     for (HeadId id = HEAD_COUNT; id-- > 0;) {
         const HeadTraits *head = &head_at(id)->traits;
         for (int k = 0; k < LOSS_COUNT && head->judged; k++)
@@ -28,11 +31,11 @@ static double accuracy_of(const EvalResult *result) {
     return (double)NAN;
 }
 
-void validation_take(Validation *val, int64_t step, const EvalResult *result) {
+void validation_take(Validation *val, int64_t step, const EvalResult *result, bool decoder) {
     val->step = step;
     val->loss = result->loss;
     val->samples = result->examples;
-    val->accuracy = accuracy_of(result);
+    val->accuracy = accuracy_of(result, decoder);
     val->f1 = val->mcc = val->exact = NAN;
     if (step > 0) {
         val->sum += result->loss;

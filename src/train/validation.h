@@ -24,7 +24,7 @@ typedef struct Validation {
 
 void validation_init(Validation *val);
 /* Takes the result of a validation, without scores. */
-void validation_take(Validation *val, int64_t step, const EvalResult *result);
+void validation_take(Validation *val, int64_t step, const EvalResult *result, bool decoder);
 /* Whether the checkpoint of `step` has the lowest loss so far; if so, it becomes the best one. */
 bool validation_is_best(Validation *val, int64_t step);
 

@@ -216,6 +216,26 @@ static void test_seq_warmup(void **state) {
     assert_shell(shell, TINY_BERT "--steps 12 --seq-warmup 4", 2, "BERT attends in both directions");
 }
 
+/* A language model that predicts only answers has an accuracy, one that predicts all tokens has none. */
+static void test_answers(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    assert_shell(shell,
+                 "for i in $(seq 0 99); do a=$((i * 7 % 13 % 4 + 1)); "
+                 "echo \"{\\\"ids\\\": [$a,7,8,9,7,8,9,$a], \\\"labels\\\": "
+                 "[-100,-100,-100,-100,-100,-100,-100,$a]}\"; "
+                 "done >answers.jsonl",
+                 0, "");
+    assert_shell(shell,
+                 WEFT_BINARY
+                 " train --model gpt2-tiny --layers 2 --hidden 32 --heads 2 --seq 8 --vocab 16 --data "
+                 "answers.jsonl --batch 4 --threads 1 --quiet --steps 120 --lr 3e-3 --out answers",
+                 0, "");
+    assert_true(summary_number(shell, "answers", "accuracy") > 0.9);
+    assert_shell(shell, "grep -q '\"val_loss\".*\"accuracy\"' answers/metrics.jsonl", 0, "");
+    assert_shell(shell, TINY "--steps 3 --out text && ! grep -q accuracy text/metrics.jsonl", 0, "");
+}
+
 /* On a signal the program completes the current step, saves, and explains how to resume. */
 static void test_interrupt_saves(void **state) {
     Shell *shell = *state;
@@ -339,10 +359,19 @@ static void test_self(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_SHELL(test_learns),          IN_SHELL(test_bert_learns),          IN_SHELL(test_accumulation),
-        IN_SHELL(test_modes_are_exact), IN_SHELL(test_killed_runs_resume),   IN_SHELL(test_seq_warmup),
-        IN_SHELL(test_interrupt_saves), IN_SHELL(test_directory_is_guarded), IN_SHELL(test_refusals),
-        IN_SHELL(test_full_disk),       IN_SHELL(test_loss_scale),           IN_SHELL(test_self),
+        IN_SHELL(test_learns),
+        IN_SHELL(test_bert_learns),
+        IN_SHELL(test_accumulation),
+        IN_SHELL(test_modes_are_exact),
+        IN_SHELL(test_killed_runs_resume),
+        IN_SHELL(test_seq_warmup),
+        IN_SHELL(test_answers),
+        IN_SHELL(test_interrupt_saves),
+        IN_SHELL(test_directory_is_guarded),
+        IN_SHELL(test_refusals),
+        IN_SHELL(test_full_disk),
+        IN_SHELL(test_loss_scale),
+        IN_SHELL(test_self),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
