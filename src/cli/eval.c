@@ -107,6 +107,7 @@ static const Option layout_table[] = {
     MESH_AXES(EVAL_AXIS)
     {OPT_INT("zero", EvalArgs, config.settings.run.zero), .fallback = "0", RANGE(0, 3),
      .help = "ZeRO stage; 3 shards the parameters across replicas."},
+    CONTEXT_OPTIONS(EvalArgs, layout., config.settings.run.)
     {OPT_FLAG("sequence-parallel", EvalArgs, config.settings.run.sequence),
      .help = "Split layer norms along the sequence across tensor-parallel ranks."},
 };

@@ -325,12 +325,7 @@ static const Option layout_table[] = {
      .help = "With --sync-every, learning rate of the outer optimizer, SGD with Nesterov momentum."},
     {OPT_FLOAT("outer-momentum", TrainArgs, config.run.outer.momentum), .fallback = "0", BELOW_ONE,
      .help = "With --sync-every, momentum of the outer optimizer."},
-    {OPT_ENUM("cp-mode", TrainArgs, config.run.cp_mode, "MODE", context_mode_names), .fallback = "auto",
-     .help = "With --cp, how ranks reach each other's positions: exchange them for heads, gather all keys and "
-             "values, or pass these around a ring. auto: heads if there are enough, otherwise gather."},
-    {OPT_INT("cp-heads", TrainArgs, layout.heads), .fallback = "0", RANGE(1, 1 << 20), .shown = "none",
-     .help = "With --cp-mode heads+ring, adjacent ranks that exchange heads, such as those of a node; the ring "
-             "leads from one such group to the next."},
+    CONTEXT_OPTIONS(TrainArgs, layout., config.run.)
     {OPT_FLAG("sequence-parallel", TrainArgs, config.run.sequence),
      .help = "Split layer norms and dropout along the sequence across tensor-parallel ranks."},
     {OPT_ENUM("pp-schedule", TrainArgs, config.run.schedule, "NAME", schedule_names), .fallback = "1f1b",

@@ -92,6 +92,14 @@ MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool
     {OPT_TEXT("log-ranks", Args, at log_ranks, "DIR"), .shown = "none", .per_rank = PER_RANK_ANY,            \
      .help = "With --ranks, also write what each rank prints to files in this directory on its host; after a " \
              "restart, in its subdirectory restart-1 and so on."},
+/* How context parallelism works; `run` is what comes before the fields of a RunnerSpec. */
+#define CONTEXT_OPTIONS(Args, at, run)                                                                       \
+    {OPT_ENUM("cp-mode", Args, run cp_mode, "MODE", context_mode_names), .fallback = "auto",                 \
+     .help = "With --cp, how ranks reach each other's positions: exchange them for heads, gather all keys and " \
+             "values, or pass these around a ring. auto: heads if there are enough, otherwise gather."},     \
+    {OPT_INT("cp-heads", Args, at heads), .fallback = "0", RANGE(1, 1 << 20), .shown = "none",               \
+     .help = "With --cp-mode heads+ring, adjacent ranks that exchange heads, such as those of a node; the ring " \
+             "leads from one such group to the next."},
 /* clang-format on */
 /* The options of the axes, with their fields in `layout` of a structure. */
 #define AXIS_OPTION(Args, id, name, title, place, distance, use, copies, shown_, help_)                      \

@@ -15,10 +15,13 @@ static double number(const json_t *json, const char *name) {
     return json_number_value(value);
 }
 
+/* `axis`: an option for two ranks, with context parallelism around a ring; NULL: one rank. */
 static json_t *eval(const char *model, const char *data, const char *seq, const char *stride,
-                    const char *tp) {
+                    const char *axis) {
+    bool parts = axis && !strcmp(axis, "--cp");
     Ran ran = program_run("eval", "--model", model, "--data", data, "--seq", seq, "--batch", "3", "--json",
-                          "--tp", tp, stride ? "--stride" : NULL, stride);
+                          axis ? axis : "--tp", axis ? "2" : "1", parts ? "--cp-mode" : "--pp",
+                          parts ? "ring" : "1", stride ? "--stride" : NULL, stride);
     if (ran.code) fail_msg("%s", ran.err);
     json_t *json = json_loads(ran.out, 0, NULL);
     ran_done(&ran);
@@ -37,7 +40,10 @@ static void test_windows(void **state) {
         char stride[16];
         snprintf(stride, sizeof stride, "%d", (int)number(value, "stride"));
         CLEANUP(json_decrefp)
-        json_t *found = eval(GOLDEN "/gpt2", at("text.u16"), "16", stride, i ? "1" : "2");
+        json_t *found = eval(GOLDEN "/gpt2", at("text.u16"), "16", stride,
+                             i == 0   ? "--tp"
+                             : i == 1 ? "--cp"
+                                      : NULL);
         double nll = number(value, "nll"), tokens = number(value, "tokens");
         assert_true(fabs(number(found, "nll") - nll) < 1e-5 * nll);
         assert_true(number(found, "tokens") == tokens);
@@ -55,7 +61,7 @@ static void test_words(void **state) {
     assert_runs(program_run("train", "--model", "gpt2-tiny", "--data", "self", "--seq", "16", "--steps", "1",
                             "--batch", "1", "--eval-every", "0", "--eval-batches", "1", "--out", at("run"),
                             "--quiet"));
-    CLEANUP(json_decrefp) json_t *found = eval(at("run"), at("words.txt"), "16", "8", "1");
+    CLEANUP(json_decrefp) json_t *found = eval(at("run"), at("words.txt"), "16", "8", NULL);
     double nll = number(found, "nll");
     assert_true(number(found, "words") == 15 + 4);
     assert_true(number(found, "bytes") == sizeof text - 1);
@@ -64,7 +70,7 @@ static void test_words(void **state) {
     assert_true(fabs(number(found, "bits_per_byte") - nll / log(2) / (sizeof text - 1)) < 1e-9 * nll);
     /* Text shorter than a window has a perplexity, too. */
     put_file("short.txt", "Hello", 5);
-    CLEANUP(json_decrefp) json_t *brief = eval(at("run"), at("short.txt"), "16", "16", "1");
+    CLEANUP(json_decrefp) json_t *brief = eval(at("run"), at("short.txt"), "16", "16", NULL);
     assert_true(number(brief, "tokens") == 5 && number(brief, "perplexity") > 1);
     put_file("letter.txt", "a", 1);
     Ran ran = program_run("eval", at("run"), at("letter.txt"));
@@ -86,8 +92,8 @@ static void test_example(void **state) {
     strcat(line, "]}\n");
     put_file("same.u16", ids, sizeof ids);
     put_text("same.jsonl", line);
-    CLEANUP(json_decrefp) json_t *stream = eval(GOLDEN "/gpt2", at("same.u16"), "16", NULL, "1");
-    CLEANUP(json_decrefp) json_t *example = eval(GOLDEN "/gpt2", at("same.jsonl"), "16", NULL, "1");
+    CLEANUP(json_decrefp) json_t *stream = eval(GOLDEN "/gpt2", at("same.u16"), "16", NULL, NULL);
+    CLEANUP(json_decrefp) json_t *example = eval(GOLDEN "/gpt2", at("same.jsonl"), "16", NULL, NULL);
     static const char *const keys[] = {"loss", "tokens", "nll", "perplexity", "accuracy"};
     assert_true(number(stream, "tokens") == 11);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
