@@ -27,7 +27,7 @@ endif()
 # The pages link to each other as in the source tree.
 install(FILES README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.png" PATTERN "*.svg")
-install(DIRECTORY recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/weft FILES_MATCHING PATTERN "*.json")
+install(DIRECTORY recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/weft FILES_MATCHING PATTERN "*.json" PATTERN "*.py")
 
 # cpack writes weft_VERSION_ARCHITECTURE.deb. Its dependencies are those of the libraries that the program is linked with.
 set(CPACK_GENERATOR DEB)

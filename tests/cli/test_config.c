@@ -543,6 +543,11 @@ static void recipes(void **state) {
             invocation_free(call);
             check_recipe_runs(path, small);
         }
+    const char *needle[] = {"--config", WEFT_SOURCE_DIR "/recipes/needle.json"};
+    Invocation *needles = NULL;
+    assert_ok(invocation_new(&needles, &command_train, 2, (char **)(uintptr_t)needle));
+    assert_ok(layout_check(needles, needles->config));
+    invocation_free(needles);
     static const char *const scales[] = {"stand-in", "bytes"};
     for (size_t i = 0; i < 2; i++) {
         const char *line[] = {"--config", WEFT_SOURCE_DIR "/recipes/wikitext-gpt2-medium.json",
