@@ -4,8 +4,8 @@
     python3 recipes/needle.py DIR [--seq 8192] [--train 900] [--val 8] [--seed 1]
 
 Tokens 0 to 63 are hay. A needle is one token (88 to 215) that stands for a key (64 to 79) and its value (80 to 87). Where
-a key occurs, the model must predict the value that the needle before gave it, and nothing else. In training, needles
-occur once or several times, and many questions follow nearby, so that short parts of a sequence teach something. In
+a key occurs, the model must predict the value that the needle before gave it, and nothing else. In training, most
+needles occur several times, and many questions follow nearby, so that short parts of a sequence teach something. In
 validation, each of 16 needles occurs once, at any depth, and the last tokens ask for all.
 """
 import argparse
@@ -36,7 +36,7 @@ class Sequence:
 
 
 def training(rng, length):
-    """Distances of questions are uniform on a logarithmic scale."""
+    """Distances are uniform on a logarithmic scale, except for the one question about a needle that occurs once."""
     sequence = Sequence(rng, length)
     values = [rng.randrange(VALUES) for _ in range(KEYS)]
     places = [rng.sample(range(length), int(PLANTED ** rng.random())) for _ in range(KEYS)]
@@ -44,6 +44,9 @@ def training(rng, length):
         for at in places[key]:
             sequence.plant(at, key, value)
     for key, value in enumerate(values):
+        if len(places[key]) == 1:
+            sequence.ask(rng.randrange(places[key][0] + 1, length + 1), key, value)
+            continue
         for _ in range(ASKED):
             reach = NEARBY if rng.random() < 0.5 else length
             sequence.ask(rng.choice(places[key]) + int(reach ** rng.random()), key, value)
