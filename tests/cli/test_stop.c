@@ -40,14 +40,15 @@ static void training_saves_and_resumes(void **state) {
     Terminal terminal;
     int code =
         stop_at(&terminal, "exec $WEFT train --data self " TINY "--steps 1000000 --eval-every 0 --out run",
-                "/1000000   0%  loss ");
+                "%  loss ");
+    assert_contains(terminal.seen, "/1000000 ");
     assert_contains(terminal.seen, "weft: stopped after step ");
     assert_contains(terminal.seen, "add --resume to continue");
     assert_int_equal(code, SAVED);
     assert_true(path_exists(at("run/latest")));
     terminal = terminal_open("exec $WEFT train --out run --resume");
     assert_reads(&terminal, "resuming from run/");
-    assert_reads(&terminal, "/1000000   0%  loss ");
+    assert_reads(&terminal, "%  loss ");
     type(&terminal, "\003");
     assert_int_equal(terminal_close(&terminal), SAVED);
     assert_contains(terminal.seen, "weft: stopped after step ");
@@ -80,7 +81,7 @@ static void ranks_stop_together(void **state) {
     code =
         stop_at(&terminal,
                 "exec $WEFT train --data self " TINY "--ranks 2 --steps 1000000 --eval-every 0 --out ranks",
-                "/1000000   0%  loss ");
+                "%  loss ");
     assert_contains(terminal.seen, "weft: stopped after step ");
     assert_int_equal(code, SAVED);
     assert_true(path_exists(at("ranks/latest")));
@@ -117,7 +118,7 @@ static void one_rank_stops_all(void **state) {
     }
     for (int i = 2; i < 4; i++) { /* and without ranks */
         Terminal terminal = terminal_open("exec $WEFT train --out one-0 --resume --ranks 1");
-        assert_reads(&terminal, "/1000000   0%  loss ");
+        assert_reads(&terminal, "%  loss ");
         kill(terminal.child, signals[i]);
         assert_int_equal(terminal_close(&terminal), SAVED);
     }
@@ -128,7 +129,7 @@ static void one_rank_stops_all(void **state) {
 static void doubled_interrupt_is_one(void **state) {
     Terminal terminal =
         terminal_open("exec $WEFT train --data self " TINY "--steps 1000000 --eval-every 0 --out doubled");
-    assert_reads(&terminal, "/1000000   0%  loss ");
+    assert_reads(&terminal, "%  loss ");
     type(&terminal, "\003");
     for (int i = 0; i < 4; i++) {
         usleep(5000);
@@ -196,13 +197,13 @@ static void killed_rank_is_restarted(void **state) {
     launch_open(&launch, "restarted --save-every 1 --max-restarts 1");
     while (!path_exists(at("restarted/latest"))) { /* else it would restart from the beginning */
         type(&launch.terminal, "");
-        assert_reads(&launch.terminal, "/1000000   0%  loss ");
+        assert_reads(&launch.terminal, "%  loss ");
     }
     type(&launch.terminal, "");
     kill(launch.rank[1], SIGKILL);
     assert_reads(&launch.terminal, "restarting from the newest checkpoint, 0 restarts left");
     assert_reads(&launch.terminal, "resuming from restarted/");
-    assert_reads(&launch.terminal, "/1000000   0%  loss ");
+    assert_reads(&launch.terminal, "%  loss ");
     type(&launch.terminal, "\003");
     assert_int_equal(terminal_close(&launch.terminal), SAVED);
 }
