@@ -101,13 +101,12 @@ static Status check_frozen(const char *run, const json_t *now, const json_t *was
 
 /* Without a warm-up of the sequence length, there is nothing about it in either. */
 static Status check_seq_warmup(const char *run, const json_t *now, const json_t *was) {
-    char text[128];
     now = json_object_get(now, "seq_warmup");
     was = json_object_get(was, "seq_warmup");
     if ((!now && !was) || (now && was && json_equal(now, was))) return OK;
     if (!was) return USAGE("the run in %s has no {seq-warmup}; drop it, or choose another {out}", run);
-    setting_print(text, sizeof text, json_string_value(was));
-    return USAGE("the run in %s has %s; pass the same, or choose another {out}", run, text);
+    CLEANUP(mem_freep) char *text = setting_spell(json_is_string(was) ? json_string_value(was) : "others");
+    return USAGE("the run in %s has %s; pass the same, or choose another {out}", run, text ? text : "others");
 }
 
 static Status refuse(const char *run, const char *key, const json_t *now, const json_t *was) {
