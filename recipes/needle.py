@@ -16,7 +16,7 @@ import random
 HAY, KEYS, VALUES, IGNORED = 64, 16, 8, -100
 FIRST_VALUE, FIRST_NEEDLE = HAY + KEYS, HAY + KEYS + VALUES
 PLANTED, ASKED, NEARBY = 16, 24, 64  # per key and sequence, at most; and a distance
-QUESTION = 4  # tokens for each question of validation, the rest of which is hay
+QUESTION = 4  # tokens per validation question: key, value, hay
 
 
 class Sequence:

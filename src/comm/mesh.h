@@ -17,8 +17,8 @@ typedef struct Mesh {
      * spec.shard 0 these are the whole axis and a group of one. Replica r is rank r % shard->size of its
      * shard group and rank r / shard->size of its replica group. */
     Group *shard, *replica;
-    /* Likewise, the ranks of context parallelism, of which spec.heads adjacent ones swap rows for heads;
-     * groups of one without that. */
+    /* Likewise for context parallelism: spec.heads adjacent ranks, which swap rows for heads, and the ranks
+     * with the same place in each such group. Groups of one if spec.heads is 0. */
     Group *swap, *ring;
     Group *model; /* ranks of one replica, which have different parameters: tensor x pipeline */
     Group *ends;  /* first and last stage of the same replica; a group of one on other stages, and if there is

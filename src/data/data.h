@@ -157,8 +157,8 @@ void host_batch_blank(HostBatch *batch);
 /* Separates the documents of a filled lm batch. Each ends with the token `end`: starts and positions
  * begin anew after it, and the label of an end token, the next document's first token, is ignored. */
 void host_batch_split(HostBatch *batch, int32_t end);
-/* Divides the sequences of a filled lm batch into parts of `length` tokens, of which the last may be shorter:
- * each is a document of its own for attention and positions, but predicts the first token of the next. */
+/* Divides the sequences of a filled lm batch into parts of `length` tokens; the last may be shorter. Each
+ * part is a document of its own for attention and positions, but predicts the first token of the next. */
 void host_batch_divide(HostBatch *batch, int64_t length);
 /* Bytes needed on the device for one batch, of T positions of sequences of `length`. */
 size_t host_batch_bytes(int64_t B, int64_t T, int64_t length, int64_t outputs);

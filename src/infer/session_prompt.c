@@ -33,7 +33,7 @@ static Shape next_chunk(Session *s, const Feed *feed, Range range) {
     return session_shape(s, rows, min(longest, free_tokens));
 }
 
-/* stage_chunk with a block of rows on each rank: T rows, of which the last ranks may have fewer or none. */
+/* stage_chunk with a block of rows on each rank: T rows; the last ranks may have fewer or none. */
 static void stage_own_rows(Session *s, const Feed *feed, int64_t b, Shape shape) {
     int32_t *tokens = s->stage.data, *past = tokens + past_at(shape), *fresh = tokens + fresh_at(shape);
     int32_t *all_past = fresh + 1, *all_fresh = all_past + s->split.part.ranks;

@@ -4,7 +4,7 @@
  * the ranks into dp x tp x pp and, for long sequences, cp in each mode, each with every ZeRO stage,
  * micro-batch size, schedule, number of chunks and recompute mode, with and without sequence parallelism.
  * That is tens of thousands of layouts. Then it estimates the time and memory of each (search_cost.c) from
- * the costs of single layers, of which a few hundred are planned. Finally it plans and simulates the most
+ * the costs of a few hundred planned layers. Finally it plans and simulates the most
  * promising layouts in full, as `weft plan` does for one layout. Only these full plans determine the ranking.
  */
 #ifndef WEFT_PLAN_SEARCH_H

@@ -71,7 +71,7 @@ static inline void rows_along(float *panels, int width, Rows rows, int64_t count
     micro_pack(panels, width, source, panel_stride);
 }
 
-/* Which keys the queries of a head see: rows of keys, of which `keys` may be seen at all. */
+/* Which rows of keys the queries of a head see. No query sees rows from `keys` on. */
 typedef struct Mask {
     bool causal;
     int64_t window;        /* 0: no window */

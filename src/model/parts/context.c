@@ -4,7 +4,7 @@
  *   swap     own (B,T,N,D) -> send (P,B,T,n,D) -> all-to-all -> receive (P,B,T,n,D) -> whole (B,P T,n,D)
  *   gather   own (B,T,N,D) -> send (B,T,M,D) -> all-gather -> receive (P,B,T,M,D) -> kv (B,P T,M,D)
  *
- * and the same backwards. With one sequence, of which ranks have neighboring positions, receive is whole. */
+ * and the same backwards. With one sequence, and ranks in the order of its positions, receive is whole. */
 #include "model/parts/context.h"
 
 #include "model/parts/common.h"

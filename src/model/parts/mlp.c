@@ -1,7 +1,7 @@
 /* B sequences, T positions, F inner size on this rank. */
 #include "model/parts/mlp.h"
 
-/* So many that reading the weights, and adding to their gradients, once per part costs little. */
+/* Large enough to amortize reading the weights, and adding to their gradients, once per part. */
 enum { PART_ROWS = 4096 };
 
 static int64_t part_rows(Shape shape) {
