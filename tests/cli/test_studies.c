@@ -237,7 +237,8 @@ static void kill_study(const char *study, const char *out, bool whole) {
         usleep(1000);
 }
 
-/* What a study's page and its runs say apart from times: headings, and losses of every step. */
+/* What a study's page and its runs say apart from times and what follows from them (a run that did not have
+ * its cores to itself is no baseline): headings, and losses of every step. */
 static char *contents(const char *out) {
     static const char *const runs[] = {"layouts/one", "layouts/two", "model"};
     char name[64], *text = NULL;
@@ -247,7 +248,8 @@ static char *contents(const char *out) {
     for (const char *at = page; (at = strstr(at, "<h2")); at++)
         fprintf(all, "%.*s\n", (int)strcspn(at, "/"), at);
     const char *agree = strstr(page, "The losses of all runs agree");
-    fprintf(all, "%.*s\n", (int)strcspn(agree, ";<"), agree);
+    assert_non_null(agree);
+    fprintf(all, "%.*s\n", (int)strcspn(agree, "("), agree);
     free(page);
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         snprintf(name, sizeof name, "%s/metrics.jsonl", runs[i]);
