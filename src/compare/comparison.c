@@ -13,6 +13,7 @@
 #include "plan/cluster.h"
 #include "report/page.h"
 #include "report/study.h"
+#include "train/rundir.h"
 
 /* ---- before the first run ---- */
 
@@ -83,7 +84,10 @@ Status comparison_lock(const char *out, int *ret_fd) {
 
 /* Adopts a run that results.json does not list; counts it in *found. */
 static Status adopt(Run *run, size_t *found) {
-    if (run->state == RUN_RUNNING) return FAILED("%s: another process is executing this run", run->dir);
+    if (run->state == RUN_RUNNING) {
+        if (rundir_stays_held(run->dir)) return FAILED("%s: another process is executing this run", run->dir);
+        TRY(run_look(run));
+    }
     if (run->known || run->state == RUN_WAITING) return OK;
     TRY(run_recognize(run));
     ++*found;

@@ -351,3 +351,11 @@ bool rundir_held(const char *path) {
     fclose(locks);
     return held;
 }
+
+bool rundir_stays_held(const char *path) {
+    for (int waited = 0; rundir_held(path); waited += WAIT_US) {
+        if (waited >= WAIT_LIMIT_US) return true;
+        usleep(WAIT_US);
+    }
+    return false;
+}

@@ -37,5 +37,7 @@ MUST_USE Status rundir_has_run(const char *path, bool *ret_run);
 bool rundir_is_config(const json_t *config);
 /* Whether a process on this host currently holds the directory's lock. */
 bool rundir_held(const char *path);
+/* The same, but gives a killed process the time that rundir_open gives it to release the lock. */
+bool rundir_stays_held(const char *path);
 
 #endif

@@ -1,6 +1,7 @@
 /* `weft study` through the program: the list, the question, all kinds of parts, a part that fails, one that
  * is stopped, and errors. */
 #include <signal.h>
+#include <sys/file.h>
 #include <time.h>
 
 #include "base/process.h"
@@ -214,6 +215,24 @@ static size_t lines_in(const char *dir, const char *name) {
     return count;
 }
 
+/* Keeps a run locked for a moment, as a killed process does while its memory is freed. */
+static void hold_run(const char *dir) {
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        int lock = open(dir, O_RDONLY | O_DIRECTORY);
+        if (lock < 0 || flock(lock, LOCK_EX) != 0 || write(ready[1], "", 1) != 1) _exit(1);
+        usleep(500000);
+        _exit(0);
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+}
+
 /* Starts the study and kills it, or only its part, in the middle of the first run. */
 static void kill_study(const char *study, const char *out, bool whole) {
     pid_t child = fork();
@@ -233,8 +252,9 @@ static void kill_study(const char *study, const char *out, bool whole) {
     int code;
     assert_int_equal(waitpid(child, &code, 0), child);
     assert_true(whole ? WIFSIGNALED(code) : WIFEXITED(code) && WEXITSTATUS(code) == 1);
-    for (int i = 0; i < 6000 && process_state(train[0], NULL) && process_state(train[0], NULL) != 'Z'; i++)
-        usleep(1000);
+    char run[160];
+    snprintf(run, sizeof run, "%s/layouts/one", out);
+    hold_run(run);
 }
 
 /* What a study's page and its runs say apart from times and what follows from them (a run that did not have
