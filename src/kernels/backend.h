@@ -140,6 +140,13 @@ static inline int64_t rows_before(const Positions *at, int64_t rows, int64_t pos
     return before + (after < rows - turn ? after : rows - turn);
 }
 
+/* The number of positions up to the last of a query or key. */
+static inline int64_t positions_of(const QkvShape *s, const Attention *spec) {
+    int64_t queries = s->T ? position_of(&spec->queries, s->T - 1) + 1 : 0;
+    int64_t keys = s->keys ? position_of(&spec->keys, s->keys - 1) + 1 : 0;
+    return queries > keys ? queries : keys;
+}
+
 /* The position of the first key that a query sees. `start` is where its document starts, or 0; window 0: no
  * window. */
 static inline int64_t first_position(int64_t start, int64_t window, int64_t position) {

@@ -119,15 +119,17 @@ static Status rmsnorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma, 
     return request(stream, rmsnorm_backward_bytes(tensor_cols(x)));
 }
 
-static bool uses_hopper(const Stream *stream, DType dtype, const QkvShape *s) {
+static bool uses_hopper(const Stream *stream, DType dtype, const QkvShape *s, const Attention *spec) {
     int capability = stream->device->planned;
     return capability >= 90 && capability < 100 && (dtype == DT_BF16 || dtype == DT_F16) &&
-           (s->D == 64 || s->D == 128) && s->T >= SHORTEST_HOPPER;
+           (s->D == 64 || s->D == 128) && s->T >= SHORTEST_HOPPER && keeps_tiles(&spec->queries, s->T) &&
+           keeps_tiles(&spec->keys, s->keys);
 }
 
 /* cuDNN reduces dq in a fixed order from one fp32 partial result per block of keys. The block size is
  * inferred from the workspace of real runs. With dropout, for short sequences, with fewer key heads than
- * query heads, windows or documents, weft uses its own kernels; the portable ones need no partial results. */
+ * query heads, windows, documents or keys of other ranks, weft uses its own kernels; the portable ones need
+ * no partial results. */
 static Status attention_backward_dryrun(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                         Tensor qkv, Tensor lens, Attention spec) {
     enum { CUDNN_KEY_BLOCK = 128 };
@@ -137,16 +139,19 @@ static Status attention_backward_dryrun(Stream *stream, Tensor dqkv, Tensor dout
                        s.H,
                        s.group,
                        s.T,
+                       s.keys,
                        s.D,
-                       (spec.window && spec.window < s.T) || spec.starts.data,
+                       spec.kv.data != NULL,
+                       (spec.window && spec.window < positions_of(&s, &spec)) || spec.starts.data,
                        spec.dropout.p > 0,
                        spec.sums.data && s.group == 1};
     size_t parts = 0, keys = (size_t)s.T, columns = columns_bytes(spec.sums, qkv_rows(dqkv));
-    if (uses_hopper(stream, qkv.dtype, &s)) {
+    if (uses_hopper(stream, qkv.dtype, &s, &spec)) {
         size_t bytes = hopper_is_short(&call) ? 0 : hopper_layout(&call).end * sizeof(float);
         return request(stream, larger(columns, bytes));
     }
-    if (s.group == 1 && !call.windowed && !call.dropout && qkv.dtype != DT_F32 && keys >= SHORTEST_CUDNN)
+    if (s.group == 1 && !call.windowed && !call.parts && !call.dropout && qkv.dtype != DT_F32 &&
+        keys >= SHORTEST_CUDNN)
         parts = (keys + CUDNN_KEY_BLOCK - 1) / CUDNN_KEY_BLOCK * (size_t)tensor_count(out) * sizeof(float);
     size_t bytes = parts + gpu_align(tensor_bytes(lse)) + 2 * (size_t)qkv.dim[0] * sizeof(int32_t);
     return request(stream, larger(columns, bytes));

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/sketch.h"
+#include "kernels/kernels.h"
 #include "tensor/dtype.h"
 
 /* kernels/cuda/sum.cu defines it first, to call these functions on the device. */
@@ -142,16 +142,26 @@ enum {
     HOPPER_KEYS = 128,    /* per tile */
 };
 
+/* Whether each tile of HOPPER_KEYS rows has the positions of a tile of a whole sequence, or the first of
+ * them, so that the dropout masks of its rows are drawn together. */
+static inline bool keeps_tiles(const Positions *at, int64_t rows) {
+    bool turns = at->turn && at->turn < rows;
+    return at->first % HOPPER_KEYS == 0 &&
+           (!turns || (at->turn % HOPPER_KEYS == 0 && at->second % HOPPER_KEYS == 0));
+}
+
 /* A call of attention_backward by the Hopper kernels. */
 typedef struct HopperCall {
-    int64_t B, H, group, T, D;
+    int64_t B, H, group, queries, keys, D;
+    bool parts;             /* Attention.kv */
     bool windowed, dropout; /* windowed: a window or documents */
     bool sums;              /* of columns; without groups only */
 } HopperCall;
 
 /* Whether sequences are so short that backward needs no workspace. */
 static inline bool hopper_is_short(const HopperCall *call) {
-    return call->D == 64 && call->T <= HOPPER_KEYS && call->group == 1 && !call->dropout && !call->windowed;
+    return call->D == 64 && call->keys <= HOPPER_KEYS && call->group == 1 && !call->dropout &&
+           !call->windowed && !call->parts;
 }
 
 /* The workspace of the others: where each array starts, and the end, in units of 4 bytes. */
@@ -160,9 +170,10 @@ typedef struct HopperLayout {
 } HopperLayout;
 
 static inline HopperLayout hopper_layout(const HopperCall *call) {
-    size_t tiles = (size_t)gpu_tiles(call->T, HOPPER_KEYS), D = (size_t)call->D, across = D / 64;
-    size_t rows = (size_t)(call->B * call->H) * tiles * HOPPER_KEYS;
-    size_t shared_rows = call->group > 1 ? rows / (size_t)call->group : 0;
+    size_t tiles = (size_t)gpu_tiles(call->keys, HOPPER_KEYS), D = (size_t)call->D, across = D / 64;
+    size_t heads = (size_t)(call->B * call->H);
+    size_t rows = heads * (size_t)gpu_tiles(call->queries, HOPPER_KEYS) * HOPPER_KEYS;
+    size_t shared_rows = call->group > 1 ? heads / (size_t)call->group * tiles * HOPPER_KEYS : 0;
     size_t line = call->sums ? (size_t)call->H * D : 0, lines = (size_t)call->B * tiles;
     HopperLayout at = {0};
     at.sums = at.dq + rows * D;

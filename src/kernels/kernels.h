@@ -127,8 +127,8 @@ typedef struct Attention {
     Tensor sums; /* (N * D) fp32, optional, backward only, without kv: += column sums of dqkv as stored, the
                   * bias gradient of the layer that produced qkv (N heads in all) */
 
-    /* Some of a sequence's queries and some of its keys, as ranks of context parallelism have them; only on
-     * CPUs. All three are only used with kv. */
+    /* Some of a sequence's queries and some of its keys, as ranks of context parallelism have them. All three
+     * are only used with kv. */
     Tensor kv;               /* (B,K,M,D), optional: its last 2G heads are the keys and values */
     Positions queries, keys; /* of the rows of qkv and of kv */
     Tensor dkv;              /* backward only: of kv's shape */

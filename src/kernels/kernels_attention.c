@@ -90,11 +90,6 @@ static Status check_positions(const char *kernel, const char *name, const Positi
         kernel, name, (long long)rows, (long long)at->first, (long long)at->turn, (long long)at->second);
 }
 
-/* The position after the last of `rows` rows. */
-static int64_t end_of(const Positions *at, int64_t rows) {
-    return rows ? position_of(at, rows - 1) + 1 : 0;
-}
-
 /* Keys and values that are not qkv's; *ret_end is after the last position of a query or key. */
 static Status check_parts(const char *kernel, Tensor qkv, const QkvShape *s, const Attention *spec,
                           int64_t *ret_end) {
@@ -115,8 +110,7 @@ static Status check_parts(const char *kernel, Tensor qkv, const QkvShape *s, con
                       (long long)(2 * s->G));
     TRY(check_positions(kernel, "queries", &spec->queries, s->T));
     TRY(check_positions(kernel, "keys", &spec->keys, s->keys));
-    int64_t queries = end_of(&spec->queries, s->T), keys = end_of(&spec->keys, s->keys);
-    *ret_end = queries > keys ? queries : keys;
+    *ret_end = positions_of(s, spec);
     return OK;
 }
 
@@ -191,8 +185,6 @@ Status attention_combine(Exec *exec, Tensor out, Tensor lse, Tensor part, Tensor
     CHECK_LIKE(lse, tensor_3d(NULL, DT_F32, out.dim[0], out.dim[2], out.dim[1]));
     CHECK_LIKE(part_lse, lse);
     if (tensor_count(out) == 0) return OK;
-    if (!exec->table->attention_combine && !device_is_dryrun(exec->stream->device))
-        return FAILED("internal: %s: not available on a GPU", __func__);
     RUN(KERNEL_ATTENTION_COMBINE, 3 * (double)tensor_count(out), BYTES(out, out, part, lse, lse, part_lse),
         attention_combine, out, lse, part, part_lse);
 }

@@ -67,13 +67,13 @@ static void over_dot(Sweep *sweep, Body body) {
 }
 
 /* Cases (B, T, H, D, G): keys in number and position independent of the queries, some of them after all
- * queries or before their window. Only on CPUs. */
+ * queries or before their window. Lengths of whole tiles have positions of whole tiles, too. */
 static void over_parts(Sweep *sweep, Body body) {
-    static const int64_t lengths[] = {1, 7, 33, 97, 130, 200}, depths[] = {4, 20, 32, 64};
+    static const int64_t lengths[] = {1, 7, 33, 97, 130, 200, 256, 640}, depths[] = {4, 20, 32, 64, 128};
     unsigned turn = 0;
-    for (int t = 0; t < 6 && !test_on_cuda(); t++)
-        for (int d = 0; d < 4; d++)
-            for (int part = 0; part < 3; part++, turn++) {
+    for (int t = 0; t < (test_on_cuda() ? 8 : 7); t++)
+        for (int d = 0; d < 5; d++)
+            for (int part = 0; part < (test_on_cuda() && t > 5 ? 9 : 3); part++, turn++) {
                 int64_t G = 1 + turn % 2, group = 1 + turn * 3 % 4;
                 unsigned flags = turn % 4 ? CAUSAL | turn * 5 % 32 : turn % ATTENTION_FLAGS;
                 compare(
@@ -82,13 +82,24 @@ static void over_parts(Sweep *sweep, Body body) {
             }
 }
 
+static Positions some_places(int64_t first, int64_t turn, int64_t apart, int64_t unit) {
+    first *= unit, turn = turn / unit * unit;
+    return (Positions){first, turn, first + turn + apart * unit};
+}
+
 /* Keys that are not those of qkv, and the positions of both. */
 static void take_parts(Kit *kit, const Args *args, Attention *spec) {
-    enum { POSITIONS = 1000 };
+    enum { POSITIONS = 2000, TILE = 128 };
     int64_t B = args->n[0], T = args->n[1], G = args->n[4], K = 3 + (T * 7 + G * 50) % 190;
     int64_t heads = 2 * G + T % 2, apart = args->n[3] % 3 * 30;
-    spec->queries = (Positions){10 + 100 * (K % 3), T / 2, 10 + 100 * (K % 3) + T / 2 + apart};
-    spec->keys = (Positions){3, K / 3, 3 + K / 3 + 2 * apart};
+    if (T % TILE == 0) {
+        K = (1 + T / TILE % 3 + G) * TILE + args->n[3] % 5 * 10, apart = args->n[3] % 3;
+        spec->queries = some_places(args->n[2] % 4, T / 2, apart, TILE);
+        spec->keys = some_places(args->n[2] % 3, K / 2, 2 * apart, TILE);
+    } else {
+        spec->queries = some_places(10 + 100 * (K % 3), T / 2, apart, 1);
+        spec->keys = some_places(3, K / 3, 2 * apart, 1);
+    }
     spec->kv = kit_uniform(kit, typed(kit, shape4(B, K, heads, args->n[3])), -3, 3);
     spec->window = spec->window ? 1 + K / 2 : 0;
     if (spec->dropout.p > 0) spec->dropout.extent[1] = POSITIONS;
@@ -168,7 +179,7 @@ static void attention_backward_case(Kit *kit, const Args *args) {
     }
     if (spec.kv.data) {
         dqkv = kit_random(kit, qkv); /* added to */
-        spec.dkv = kit_random(kit, T % 3 ? spec.kv : in_f32(spec.kv));
+        spec.dkv = kit_random(kit, T % 3 || test_on_cuda() ? spec.kv : in_f32(spec.kv));
     } else if ((B + T + H) % 2)
         spec.sums = kit_random(kit, shape1(tensor_count(qkv) / (B * T)));
     assert_ok(attention_backward(&kit->exec, dqkv, dout, out, lse, qkv, lens, spec));

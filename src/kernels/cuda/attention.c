@@ -13,14 +13,19 @@
 
 enum { WIDEST = 256 };
 
-/* q, k or v of a qkv or dqkv (B,T,H+2G,D). */
-static CudaHeads heads_of(Tensor qkv, const Attention *spec, int part) {
-    QkvShape s = qkv_shape(qkv, spec);
-    char *data = qkv.data;
-    return (CudaHeads){.data = data + (size_t)(qkv_head(&s, part, 0) * s.D) * dtype_size(qkv.dtype),
-                       .batch = s.T * s.N * s.D,
-                       .head = s.D,
-                       .row = s.N * s.D};
+/* q of a qkv or dqkv (B,T,H+2G,D); k or v of one, or of a kv or dkv (B,K,M,D). */
+static CudaHeads heads_of(Tensor rows, const QkvShape *s, int part) {
+    int64_t head = qkv_head(s, part, 0), heads = part == PART_Q ? s->N : s->M;
+    return (CudaHeads){.data = (char *)rows.data + (size_t)(head * s->D) * dtype_size(rows.dtype),
+                       .batch = rows.dim[1] * heads * s->D,
+                       .head = s->D,
+                       .row = heads * s->D};
+}
+
+/* Without a turn, it is after the last of `rows` rows. */
+static CudaPlaces places_of(Positions at, int64_t rows) {
+    int64_t turn = at.turn ? at.turn : rows;
+    return (CudaPlaces){(int)at.first, (int)turn, (int)(at.turn ? at.second : at.first + turn)};
 }
 
 /* out or dout (B,T,H,D) */
@@ -40,8 +45,11 @@ static Status call_init(CudaAttention *call, const char *kernel, Tensor out, Ten
                         const Attention *spec) {
     QkvShape s = qkv_shape(qkv, spec);
     int64_t B = s.B, T = s.T, H = s.H, D = s.D;
-    int64_t longest = T > keys ? T : keys;
-    if (spec->kv.data) return FAILED("%s: keys of other ranks are only supported on a CPU", kernel);
+    int64_t positions = positions_of(&s, spec), longest = positions > keys ? positions : keys;
+    Tensor kv = spec->kv.data ? spec->kv : qkv;
+    if (out.dtype != qkv.dtype)
+        return FAILED("internal: %s: out is %s; expected %s on a GPU", kernel, dtype_name(out.dtype),
+                      dtype_name(qkv.dtype));
     int widest = T > 1 && cuda_limits().shared_memory < 100 << 10 ? 160 : WIDEST;
     if (D > widest)
         return FAILED("%s: the head size is %lld; expected at most %d", kernel, (long long)D, widest);
@@ -55,9 +63,14 @@ static Status call_init(CudaAttention *call, const char *kernel, Tensor out, Ten
                             .D = (int)D,
                             .group = (int)s.group,
                             .window = (int)(spec->window < longest ? spec->window : 0),
-                            .q = heads_of(qkv, spec, PART_Q),
-                            .k = heads_of(qkv, spec, PART_K),
-                            .v = heads_of(qkv, spec, PART_V),
+                            .positions = (int)(spec->starts.data ? tensor_count(spec->starts) / B : 0),
+                            .parts = spec->kv.data,
+                            .aligned = keeps_tiles(&spec->queries, T) && keeps_tiles(&spec->keys, s.keys),
+                            .query_at = places_of(spec->queries, T),
+                            .key_at = places_of(spec->keys, s.keys),
+                            .q = heads_of(qkv, &s, PART_Q),
+                            .k = heads_of(kv, &s, PART_K),
+                            .v = heads_of(kv, &s, PART_V),
                             .out = outputs_of(out),
                             .scale = spec->scale};
     return OK;
@@ -105,7 +118,7 @@ static Status choose(Stream *stream, DType type, const CudaAttention *call, bool
     if (equals(wanted, "hopper") && !kept->hopper)
         return USAGE("WEFT_CUDA_ATTENTION is hopper, but this build has no Hopper kernels for this GPU; they "
                      "need compute capability 9.0 and a build for sm_90a");
-    bool special = call->group > 1 || call->window || call->starts;
+    bool special = call->group > 1 || call->window || call->starts || call->parts;
     bool hopper = kept->hopper && !own && !cudnn && call->queries >= SHORTEST_HOPPER &&
                   attention_hopper_supports(type, call);
     if (own)
@@ -115,7 +128,7 @@ static Status choose(Stream *stream, DType type, const CudaAttention *call, bool
     else if (cuda_limits().capability < 80)
         problem = "a GPU before compute capability 8.0";
     else if (special)
-        problem = "shared key heads, a window or documents";
+        problem = "shared key heads, a window, documents or keys of other ranks";
     else if (!cudnn && call->queries < SHORTEST_CUDNN)
         problem = "short sequences";
     else
@@ -129,7 +142,7 @@ static Status choose(Stream *stream, DType type, const CudaAttention *call, bool
 Status attention_forward_cuda(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                               Attention spec) {
     CudaAttention call;
-    TRY(call_init(&call, __func__, out, qkv, qkv.dim[1], &spec));
+    TRY(call_init(&call, __func__, out, qkv, qkv_shape(qkv, &spec).keys, &spec));
     call.lens = lens.data;
     call.lse = lse.data;
     call.causal = spec.causal;
@@ -148,24 +161,31 @@ Status attention_forward_cuda(Stream *stream, Tensor out, Tensor lse, Tensor qkv
 Status attention_backward_cuda(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
                                Tensor lens, Attention spec) {
     CudaAttention call;
-    TRY(call_init(&call, __func__, out, qkv, qkv.dim[1], &spec));
+    QkvShape s = qkv_shape(qkv, &spec);
+    Tensor dkv = spec.kv.data ? spec.dkv : dqkv;
+    TRY(call_init(&call, __func__, out, qkv, s.keys, &spec));
+    if (dqkv.dtype != qkv.dtype || dkv.dtype != qkv.dtype)
+        return FAILED("internal: %s: gradients are %s and %s; expected %s on a GPU", __func__,
+                      dtype_name(dqkv.dtype), dtype_name(dkv.dtype), dtype_name(qkv.dtype));
     call.lens = lens.data;
     call.lse = lse.data;
     call.causal = spec.causal;
     call.starts = spec.starts.data;
     call.dropout = cuda_dropout(&spec.dropout);
     call.dout = outputs_of(dout);
-    call.dq = heads_of(dqkv, &spec, PART_Q);
-    call.dk = heads_of(dqkv, &spec, PART_K);
-    call.dv = heads_of(dqkv, &spec, PART_V);
+    call.dq = heads_of(dqkv, &s, PART_Q);
+    call.dk = heads_of(dkv, &s, PART_K);
+    call.dv = heads_of(dkv, &s, PART_V);
     Choice choice;
     TRY(choose(stream, qkv.dtype, &call, true, &choice));
     void *scratch = NULL;
     HopperCall shape = {.B = call.B,
                         .H = call.H,
                         .group = call.group,
-                        .T = call.keys,
+                        .queries = call.queries,
+                        .keys = call.keys,
                         .D = call.D,
+                        .parts = call.parts,
                         .windowed = call.window || call.starts,
                         .dropout = spec.dropout.p > 0};
     bool brief = hopper_is_short(&shape), summed = choice == BY_HOPPER && !brief && call.group == 1;

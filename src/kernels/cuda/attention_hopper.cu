@@ -61,7 +61,7 @@ template <int ROWS> __device__ inline Item item_of(const ForwardArgs &args, int 
     item.first = (args.tiles - 1 - within / count) * ROWS;
     Span span = span_of(args.call, item.b);
     item.keys = span.keys;
-    int seen = args.call.causal ? min(item.keys, item.first + ROWS) : item.keys;
+    int seen = keys_seen(args.call, span, item.first + ROWS - 1);
     item.lowest = is_windowed(args.call) ? first_seen(args.call, span, item.b, item.first) / keys : 0;
     item.blocks = max((seen + keys - 1) / keys - item.lowest, 0);
     return item;
@@ -204,7 +204,8 @@ template <typename T, int D, int W, bool DROP> struct Consumer {
 
     // The masks of the lane's two rows; `word` has their numbers for the first tile.
     __device__ inline void draw(uint32_t (&bits)[2], const uint64_t (&word)[2], int from) {
-        const uint64_t at[2] = {word[0] + from / keys * 4, word[1] + from / keys * 4};
+        int tile = key_place(args.call, from) / keys;
+        const uint64_t at[2] = {word[0] + tile * 4, word[1] + tile * 4};
         kept_words(bits, args.philox, s.start, at);
     }
 
@@ -247,16 +248,12 @@ template <typename T, int D, int W, bool DROP> struct Consumer {
     __device__ inline void work(const Item &item) {
         float scale = args.call.scale * log2_e;
         int first = item.first + group * 64 + warp * 16, upper = first + lane / 4;
-        int seen[2] = {item.keys, item.keys};
-        if (args.call.causal) {
-            seen[0] = min(item.keys, upper + 1);
-            seen[1] = min(item.keys, upper + 9);
-        }
-        int all_see = args.call.causal ? min(item.keys, first + 1) : item.keys;
+        Span span = {0, args.call.queries, item.keys};
+        int seen[2] = {keys_seen(args.call, span, upper), keys_seen(args.call, span, upper + 8)};
+        int all_see = keys_seen(args.call, span, first);
         // Keys from `begin` on are visible, in all rows from `all_begin` on.
         int begin[2] = {0, 0}, all_begin = 0;
         if (is_windowed(args.call)) {
-            Span span = span_of(args.call, item.b);
             begin[0] = first_seen(args.call, span, item.b, upper);
             begin[1] = first_seen(args.call, span, item.b, upper + 8);
             all_begin = first_seen(args.call, span, item.b, first + 15);
@@ -264,7 +261,8 @@ template <typename T, int D, int W, bool DROP> struct Consumer {
         uint64_t word[2];
         if (DROP)
             for (int half = 0; half < 2; half++)
-                word[half] = dropout_word(args.call.dropout, item.b, item.h, upper + half * 8, lane % 4 * 2);
+                word[half] = dropout_word(args.call.dropout, item.b, item.h,
+                                          query_place(args.call, upper + half * 8), lane % 4 * 2);
         Running run;
         float score[64];
         Sum sum;
@@ -368,9 +366,9 @@ cudaError_t start_forward(cudaStream_t stream, ForwardArgs &args, DType type) {
     using F = Forward<D, W, DROP>;
     const CudaAttention &call = args.call;
     int shared_heads = call.H / call.group;
-    if (!map_heads(&args.q, type, call, call.q, call.H, F::rows) ||
-        !map_heads(&args.k, type, call, call.k, shared_heads, keys) ||
-        !map_heads(&args.v, type, call, call.v, shared_heads, keys))
+    if (!map_heads(&args.q, type, call, call.q, call.H, call.queries, F::rows) ||
+        !map_heads(&args.k, type, call, call.k, shared_heads, call.keys, keys) ||
+        !map_heads(&args.v, type, call, call.v, shared_heads, call.keys, keys))
         return cudaErrorInvalidValue;
     args.tiles = (call.queries + F::rows - 1) / F::rows;
     args.items = call.B * call.H * args.tiles;
@@ -388,7 +386,7 @@ template <typename T> cudaError_t start_forward_of(cudaStream_t stream, ForwardA
         return drop ? start_forward<T, 128, 2, true>(stream, args, type)
                     : start_forward<T, 128, 2, false>(stream, args, type);
     // Three warpgroups share each key tile, but waste more on the diagonal, and have few registers for masks.
-    if (args.call.causal || (drop && args.call.queries > 384))
+    if (args.call.causal || args.call.parts || (drop && args.call.queries > 384))
         return drop ? start_forward<T, 64, 2, true>(stream, args, type)
                     : start_forward<T, 64, 2, false>(stream, args, type);
     return drop ? start_forward<T, 64, 3, true>(stream, args, type)
@@ -409,7 +407,7 @@ bool attention_hopper_runs(void) {
 
 bool attention_hopper_supports(DType type, const CudaAttention *call) {
     if ((type != DT_BF16 && type != DT_F16) || (call->D != 64 && call->D != 128) || call->past ||
-        call->queries != call->keys || !(call->scale > 0))
+        (!call->parts && call->queries != call->keys) || !call->aligned || !(call->scale > 0))
         return false;
     for (const CudaHeads *heads :
          {&call->q, &call->k, &call->v, &call->out, &call->dout, &call->dq, &call->dk, &call->dv})
@@ -430,7 +428,7 @@ namespace hopper {
 
 // Looked up at run time, because weft also runs on machines without a driver to link against.
 bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const CudaHeads &heads, int count,
-               int rows) {
+               int length, int rows) {
     static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
         void *found = nullptr;
         cudaDriverEntryPointQueryResult result;
@@ -445,7 +443,7 @@ bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const Cu
                    ? (PFN_cuTensorMapEncodeTiled_v12000)found
                    : nullptr;
     }();
-    cuuint64_t dims[] = {(cuuint64_t)call.D, (cuuint64_t)call.queries, (cuuint64_t)count, (cuuint64_t)call.B};
+    cuuint64_t dims[] = {(cuuint64_t)call.D, (cuuint64_t)length, (cuuint64_t)count, (cuuint64_t)call.B};
     cuuint64_t strides[] = {(cuuint64_t)heads.row * 2, (cuuint64_t)heads.head * 2,
                             (cuuint64_t)heads.batch * 2};
     cuuint32_t box[] = {width, (cuuint32_t)rows, 1, 1}, steps[] = {1, 1, 1, 1};

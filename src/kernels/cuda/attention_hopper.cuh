@@ -32,10 +32,10 @@ constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 
 // ---- host: tensor maps ----
 
-// Describes `count` heads (B, count, T, D) to TMA, to be loaded as tiles of `rows` rows. Rows past T read as
-// 0.
+// Describes `count` heads (B, count, length, D) to TMA, to be loaded as tiles of `rows` rows. Rows past the
+// length read as 0.
 bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const CudaHeads &heads, int count,
-               int rows);
+               int length, int rows);
 
 // ---- dropout ----
 
@@ -357,12 +357,20 @@ __device__ inline uint32_t matrices_at(const void *tile, int row) {
     return shared_address(tile) + row * row_bytes + (lane / 16 ^ row % 8) * 16;
 }
 
-// Stores the warp's 16 rows of a product, rows g times `factor` and rows g + 8 times `factor8`, through
-// `buffer`: 16 rows of shared memory owned by the warp. Rows at or past `limit` are not stored. A factor of 0
-// stores 0 even if the product is not finite.
+template <typename T> __device__ inline uint4 add_pairs(uint4 a, uint4 b) {
+    auto add = [](uint32_t x, uint32_t y) {
+        const float2 one = pair_values<T>(x), other = pair_values<T>(y);
+        return round_pair<T>(one.x + other.x, one.y + other.y);
+    };
+    return make_uint4(add(a.x, b.x), add(a.y, b.y), add(a.z, b.z), add(a.w, b.w));
+}
+
+// Stores or adds the warp's 16 rows of a product, rows g times `factor` and rows g + 8 times `factor8`,
+// through `buffer`: 16 rows of shared memory owned by the warp. Rows at or past `limit` are not stored. A
+// factor of 0 stores 0 even if the product is not finite.
 template <typename T>
 __device__ inline void store_tile(T *to, int64_t stride, int limit, T *buffer, const float *d, float factor,
-                                  float factor8) {
+                                  float factor8, bool add = false) {
     int lane = threadIdx.x % 32;
     uint32_t at = matrices_at(buffer, 0);
     __syncwarp();
@@ -381,16 +389,18 @@ __device__ inline void store_tile(T *to, int64_t stride, int limit, T *buffer, c
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         int r = i * 4 + lane / 8, chunk = lane % 8;
-        if (r < limit)
-            *reinterpret_cast<uint4 *>(to + r * stride + chunk * 8) =
-                *reinterpret_cast<const uint4 *>(buffer + r * width + (chunk ^ r % 8) * 8);
+        if (r >= limit) continue;
+        uint4 *at = reinterpret_cast<uint4 *>(to + r * stride + chunk * 8);
+        uint4 made = *reinterpret_cast<const uint4 *>(buffer + r * width + (chunk ^ r % 8) * 8);
+        *at = add ? add_pairs<T>(*at, made) : made;
     }
 }
 template <typename T, int N>
 __device__ inline void store_sums(T *to, int64_t stride, int limit, T *buffer, const float (&d)[N],
-                                  float factor, float factor8) {
+                                  float factor, float factor8, bool add = false) {
 #pragma unroll
-    for (int i = 0; i < N; i += 32) store_tile<T>(to + 2 * i, stride, limit, buffer, d + i, factor, factor8);
+    for (int i = 0; i < N; i += 32)
+        store_tile<T>(to + 2 * i, stride, limit, buffer, d + i, factor, factor8, add);
 }
 
 // ---- backward ----

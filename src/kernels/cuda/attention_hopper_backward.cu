@@ -25,7 +25,7 @@ constexpr int prepare_threads = 256, prepare_rows = 4; // rows that a lane has i
 template <typename T, int D> __device__ inline void prepare_block(const BackwardArgs &args) {
     constexpr int lanes = D / 8, each = prepare_threads / lanes;
     const CudaAttention &call = args.call;
-    const unsigned H = call.H, length = padded(args);
+    const unsigned H = call.H, length = args.rows;
     const int part = threadIdx.x % lanes;
     RowStats stats[prepare_rows];
     int b[prepare_rows], h[prepare_rows], t[prepare_rows];
@@ -41,7 +41,7 @@ template <typename T, int D> __device__ inline void prepare_block(const Backward
     for (int i = 0; i < prepare_rows; i++) {
         float delta = row_delta<lanes>(stats[i]);
         if (part != 0 || b[i] >= call.B) continue;
-        int64_t to = ((int64_t)b[i] * call.H + h[i]) * padded(args) + t[i];
+        int64_t to = ((int64_t)b[i] * call.H + h[i]) * args.rows + t[i];
         args.lse[to] = stats[i].lse;
         args.delta[to] = call.dropout.threshold ? delta / call.dropout.scale : delta;
         if (args.begin) args.begin[to] = first_seen(call, span_of(call, b[i]), b[i], t[i]);
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(prepare_threads) prepare_hopper(const __grid_c
     chain_next();
     chain_wait();
     int64_t at = (int64_t)blockIdx.x * prepare_threads + threadIdx.x;
-    if (at <= args.started - args.turns) args.turns[at] = 0;
+    for (; at <= args.started - args.turns; at += (int64_t)gridDim.x * prepare_threads) args.turns[at] = 0;
     prepare_block<T, D>(args);
 }
 
@@ -64,7 +64,7 @@ template <typename T, int D> __device__ inline void finish_block(const BackwardA
     const CudaAttention &call = args.call;
     __shared__ alignas(16) uint16_t buffer[4][16 * width];
     __shared__ float2 columns[4][32];
-    int parts = padded(args) / 64 * across, head = blockIdx.x / parts, warp = threadIdx.x / 32;
+    int parts = args.rows / 64 * across, head = blockIdx.x / parts, warp = threadIdx.x / 32;
     int b = head / call.H, h = head % call.H, part = blockIdx.x % parts;
     int first = part / across * 64 + warp * 16;
     float2 own = make_float2(0, 0);
@@ -75,7 +75,7 @@ template <typename T, int D> __device__ inline void finish_block(const BackwardA
         for (int n = 0; n < 8; n++) *reinterpret_cast<float4 *>(sum + 4 * n) = from[n * 128];
         if (args.turns[blockIdx.x * Size<D>::parts / 2] == 0) scale = 0;
         store_sums<T>(head_rows<T>(call.dq, b, h) + first * call.dq.row + part % across * 64, call.dq.row,
-                      call.queries - first, (T *)buffer[warp], sum, scale, scale);
+                      call.queries - first, (T *)buffer[warp], sum, scale, scale, call.parts);
         if (args.q_columns) own = tile_columns<T>(sum, scale, scale);
     }
     if (!args.q_columns) return;
@@ -83,7 +83,7 @@ template <typename T, int D> __device__ inline void finish_block(const BackwardA
     __syncthreads();
     if (threadIdx.x >= 32) return;
     for (int w = 1; w < 4; w++) own.x += columns[w][threadIdx.x].x, own.y += columns[w][threadIdx.x].y;
-    int64_t line = (int64_t)b * (padded(args) / 64) + part / across;
+    int64_t line = (int64_t)b * (args.rows / 64) + part / across;
     float *to = args.q_columns + (line * call.H + h) * D + part % across * 64;
     *reinterpret_cast<float2 *>(to + 2 * threadIdx.x) = own;
 }
@@ -105,13 +105,16 @@ template <int D> __device__ inline Work work_of(const BackwardArgs &args, int nu
     Span span = span_of(call, work.b);
     work.keys = span.keys;
     work.live = (work.keys + keys - 1) / keys;
-    work.ratio = Size<D>::ratio;
     work.all = (call.queries + queries - 1) / queries;
     work.causal = call.causal;
     work.shifted = args.shifted;
-    int end = call.queries;
-    if (args.begin) end = last_queries(call, span, work.b, min((work.tile + 1) * keys, end) - 1, end);
-    work.count = (end + queries - 1) / queries - (work.causal ? work.tile * work.ratio : 0);
+    int first = work.tile * keys, end = call.queries;
+    if (args.begin) end = last_queries(call, span, work.b, min(first + keys, call.keys) - 1, end);
+    work.start = (first_query(call, first) + queries - 1) / queries;
+    work.count = (end + queries - 1) / queries - work.start;
+    bool meets = key_place(call, first) == query_place(call, work.start * queries);
+    work.diagonals = work.causal && meets ? Size<D>::ratio : 0;
+    if (!work.causal && work.shifted) work.start = work.tile * Size<D>::ratio;
     return work;
 }
 
@@ -132,7 +135,7 @@ __device__ inline void load_queries(const BackwardArgs &args, Shared<D> &s, cons
     constexpr int queries = Size<D>::queries;
     int slot = i % stages, m = work.query_tile(i);
     uint32_t parity = i / stages % 2 ^ 1;
-    int64_t row = (int64_t)work.head * padded(args) + m * queries;
+    int64_t row = (int64_t)work.head * args.rows + m * queries;
     barrier_wait(&s.q_empty[slot], parity);
     barrier_expect(&s.q_full[slot], sizeof s.q[0] + sizeof s.lse[0] + (args.begin ? sizeof s.begin[0] : 0));
     copy_rows<D, queries>(s.q[slot], &args.q, &s.q_full[slot], m * queries, work.h, work.b);
@@ -148,7 +151,7 @@ __device__ inline void load_queries(const BackwardArgs &args, Shared<D> &s, cons
 template <int D>
 __device__ inline void add_dq(const BackwardArgs &args, Shared<D> &s, const Work &work, int part, int i) {
     constexpr int parts = Size<D>::parts, bytes = sizeof s.dq / parts;
-    int m = work.query_tile(i), turn = work.turn(m);
+    int m = work.query_tile(i), turn = turn_of<D>(args, work, m);
     int64_t at = ((int64_t)work.head * query_tiles<D>(args) + m) * parts + part;
     int *turns = args.turns + at;
     float *to = args.dq + at * (bytes / sizeof(float)), *from = s.dq[part];
@@ -304,7 +307,7 @@ template <typename T, int D, bool DROP> struct Consumer {
         if (upper >= work.keys) factor = 0;
         T *buffer = (T *)s.v + (group * 4 + warp) * 16 * width;
         store_sums<T>(head_rows<T>(heads, work.b, work.h / args.call.group) + first * heads.row, heads.row,
-                      args.call.keys - first, buffer, sum, factor, factor8);
+                      args.call.keys - first, buffer, sum, factor, factor8, args.call.parts);
         if (!args.kv_columns) return;
 #pragma unroll
         for (int i = 0; i < D / 64; i++)
@@ -397,7 +400,7 @@ template <typename T, int D, bool DROP> struct Consumer {
 #pragma unroll 1
         for (int i = 0; i < count; i++) {
             int slot = i % stages;
-            bool diagonal = work.causal && i < Size<D>::ratio;
+            bool diagonal = i < work.diagonals;
             start_scores(score, i);
             start_through(through, i);
             products_wait<1>();
@@ -440,10 +443,10 @@ template <typename T, int D, bool DROP> struct Consumer {
     }
 };
 
-// The gradients of keys past the end of a sequence.
+// The gradients of keys past the end of a sequence. With parts, they are added, so there is nothing to do.
 template <typename T, int D> __device__ inline void store_zeros(const BackwardArgs &args, const Work &work) {
     constexpr int parts = D / 8;
-    if (work.h % args.call.group) return;
+    if (work.h % args.call.group || args.call.parts) return;
     int row = work.tile * keys + threadIdx.x / parts, part = threadIdx.x % parts;
     int head = work.h / args.call.group;
     for (int i = threadIdx.x; args.kv_columns && i < 2 * D; i += threads)
@@ -482,7 +485,7 @@ template <typename T, int D, bool DROP> __device__ inline void backward_block(co
     }
     __syncthreads();
     const Work &work = s.work; // stays in shared memory: the consumers have no registers to spare
-    if (work.tile >= work.live) {
+    if (work.tile >= work.live || work.count <= 0) {
         store_zeros<T, D>(args, work);
         return;
     }
@@ -511,10 +514,10 @@ cudaError_t start_backward(cudaStream_t stream, BackwardArgs &args, DType type) 
     constexpr int queries = Size<D>::queries;
     const CudaAttention &call = args.call;
     int shared_heads = call.H / call.group;
-    if (!map_heads(&args.q, type, call, call.q, call.H, queries) ||
-        !map_heads(&args.k, type, call, call.k, shared_heads, keys) ||
-        !map_heads(&args.v, type, call, call.v, shared_heads, keys) ||
-        !map_heads(&args.dout, type, call, call.dout, call.H, queries))
+    if (!map_heads(&args.q, type, call, call.q, call.H, call.queries, queries) ||
+        !map_heads(&args.k, type, call, call.k, shared_heads, call.keys, keys) ||
+        !map_heads(&args.v, type, call, call.v, shared_heads, call.keys, keys) ||
+        !map_heads(&args.dout, type, call, call.dout, call.H, call.queries, queries))
         return cudaErrorInvalidValue;
     cudaError_t error = allow_shared(backward_hopper<T, D, DROP>, sizeof(Shared<D>));
     if (error != cudaSuccess) return error;
@@ -524,7 +527,8 @@ cudaError_t start_backward(cudaStream_t stream, BackwardArgs &args, DType type) 
     if (error != cudaSuccess) return error;
     error = launch_chained(stream, backward_hopper<T, D, DROP>, blocks, threads, sizeof(Shared<D>), args);
     if (error != cudaSuccess) return error;
-    error = launch_chained(stream, finish_hopper<T, D>, 2 * blocks * Size<D>::ratio, 128, 0, args);
+    int finished = call.B * call.H * (args.rows / 64) * (D / 64);
+    error = launch_chained(stream, finish_hopper<T, D>, finished, 128, 0, args);
     if (error != cudaSuccess || !call.sums) return error;
     int64_t line = (int64_t)call.H * D, lines = (int64_t)call.B * args.tiles;
     error = add_partials(stream, Sums{{call.sums}, line}, 1, args.q_columns, (int)(lines * (keys / 64)));
@@ -546,8 +550,10 @@ void lay_out(BackwardArgs &args, const CudaAttention &call, void *scratch) {
     const HopperCall shape = {call.B,
                               call.H,
                               call.group,
+                              call.queries,
                               call.keys,
                               call.D,
+                              call.parts,
                               is_windowed(call),
                               call.dropout.threshold != 0,
                               call.sums != nullptr};
@@ -556,6 +562,7 @@ void lay_out(BackwardArgs &args, const CudaAttention &call, void *scratch) {
     int *const ints = (int *)scratch;
     args.call = call;
     args.tiles = (call.keys + keys - 1) / keys;
+    args.rows = (call.queries + keys - 1) / keys * keys;
     args.dq = floats + at.dq;
     args.sums = floats + at.sums;
     args.lse = floats + at.lse;
@@ -579,7 +586,7 @@ cudaError_t launch_attention_backward_hopper(cudaStream_t stream, DType type, co
     BackwardArgs args = {};
     lay_out(args, *call, scratch);
     args.philox = hopper::philox_of(call->dropout);
-    args.shifted = args.tiles <= processors();
+    args.shifted = !call->parts && args.tiles <= processors();
     if (type == DT_BF16) return start_backward_of<__nv_bfloat16>(stream, args, type);
     return start_backward_of<__half>(stream, args, type);
 }

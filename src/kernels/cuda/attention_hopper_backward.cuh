@@ -21,20 +21,14 @@ template <int D> struct Size {
     };
 };
 
-// A block's key tile, and the `count` query tiles that it iterates over out of `all`.
+// A block's key tile, and the `count` query tiles that it iterates over, from `start` on, out of `all`. The
+// first `diagonals` of these have queries that do not see all of the tile's keys.
 struct Work {
-    int b, h, head, tile, keys, live, count, all, ratio;
+    int b, h, head, tile, keys, live, start, count, all, diagonals;
     bool causal, shifted;
     __device__ inline int query_tile(int i) const {
-        if (!causal && !shifted) return i;
-        int m = tile * ratio + i;
+        int m = start + i;
         return m >= all ? m - all : m;
-    }
-    // How many blocks add to dq of query tile m before this one.
-    __device__ inline int turn(int m) const {
-        if (!causal && !shifted) return live - 1 - tile;
-        m /= ratio;
-        return tile <= m ? min(m, live - 1) - tile : m + live - tile;
     }
 };
 
@@ -62,6 +56,7 @@ struct BackwardArgs {
     CudaAttention call;
     Philox philox;
     int tiles;    // of keys
+    int rows;     // queries, padded to whole tiles
     bool shifted; // all blocks of a head can run at once, so each starts at its own tile
     float *lse, *delta, *dq;
     float *q_columns;  // (B,rows / 64,H,D): column sums of dq; NULL: not needed
@@ -73,14 +68,22 @@ struct BackwardArgs {
     int *started;      // blocks so far
 };
 
-inline __host__ __device__ int padded(const BackwardArgs &args) {
-    return args.tiles * keys;
-}
 inline __host__ __device__ size_t padded_rows(const BackwardArgs &args) {
-    return (size_t)args.call.B * args.call.H * padded(args);
+    return (size_t)args.call.B * args.call.H * args.rows;
 }
 template <int D> __device__ inline int query_tiles(const BackwardArgs &args) {
-    return args.tiles * Size<D>::ratio;
+    return args.rows / Size<D>::queries;
+}
+// How many blocks add to dq of query tile m before this one.
+template <int D> __device__ inline int turn_of(const BackwardArgs &args, const Work &work, int m) {
+    if (args.call.parts) {
+        if (!work.causal) return work.live - 1 - work.tile;
+        int last = min((m + 1) * Size<D>::queries, args.call.queries) - 1;
+        return (keys_seen(args.call, {0, args.call.queries, work.keys}, last) - 1) / keys - work.tile;
+    }
+    if (!work.causal && !work.shifted) return work.live - 1 - work.tile;
+    m /= Size<D>::ratio;
+    return work.tile <= m ? min(m, work.live - 1) - work.tile : m + work.live - work.tile;
 }
 
 // Transposes a 32 x 32 matrix of bits whose row i is lane i's word. Bit j of lane i becomes bit i of lane j.
@@ -110,7 +113,9 @@ __device__ inline uint32_t draw_masks(const BackwardArgs &args, const PhiloxStar
     int lane = threadIdx.x % 32, mask = warp * words / 4, first = warp * words % 4;
     int t = mask * (4 / masks) + lane / (queries / 4), at = lane % (queries / 4);
     int query = query_tile * queries + at / 2 * 8 + 2 * t + at % 2;
-    uint64_t word = dropout_word(args.call.dropout, work.b, work.h, query, work.tile * keys) + first;
+    uint64_t word = dropout_word(args.call.dropout, work.b, work.h, query_place(args.call, query),
+                                 key_place(args.call, work.tile * keys)) +
+                    first;
     uint64_t numbers[words];
     uint32_t kept[words];
 #pragma unroll

@@ -189,10 +189,10 @@ __global__ void __launch_bounds__(threads, 1) backward_short(const __grid_consta
 template <typename T> cudaError_t start(cudaStream_t stream, DType type, const CudaAttention &call) {
     Args args = {};
     args.call = call;
-    if (!map_heads(&args.q, type, call, call.q, call.H, positions) ||
-        !map_heads(&args.k, type, call, call.k, call.H, positions) ||
-        !map_heads(&args.v, type, call, call.v, call.H, positions) ||
-        !map_heads(&args.dout, type, call, call.dout, call.H, positions))
+    if (!map_heads(&args.q, type, call, call.q, call.H, call.queries, positions) ||
+        !map_heads(&args.k, type, call, call.k, call.H, call.queries, positions) ||
+        !map_heads(&args.v, type, call, call.v, call.H, call.queries, positions) ||
+        !map_heads(&args.dout, type, call, call.dout, call.H, call.queries, positions))
         return cudaErrorInvalidValue;
     cudaError_t error = allow_shared(backward_short<T>, sizeof(Shared));
     if (error != cudaSuccess) return error;

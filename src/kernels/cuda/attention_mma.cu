@@ -148,7 +148,9 @@ __global__ void __launch_bounds__(mma_threads) forward_mma(CudaAttention call, i
             }
             mask_scores<N, WINDOWED>(score[m], call.scale * log2_e, from, seen, hidden);
             weigh<DP, N>(score[m], run[m], sum[m]);
-            if (call.dropout.threshold) drop<N>(score[m], call.dropout, place, query, from);
+            if (call.dropout.threshold)
+                drop<N>(score[m], call.dropout, place, WINDOWED ? query_place(call, query) : query,
+                        WINDOWED ? key_place(call, from) : from);
         }
         add_weighted_rows<T, DP, M, N>(sum, score, v_tile + stage * tile);
         __syncthreads();
@@ -176,7 +178,8 @@ cudaError_t launch_attention_forward(cudaStream_t stream, DType type, const Cuda
     if (!fits_tiles(type, call, {call->q, call->k, call->v, call->out}))
         return launch_attention_forward_plain(stream, type, call);
     return with_tile(type, call->D, [&](auto t, auto width) {
-        if (is_windowed(*call)) return start_forward<decltype(t), width.value, true>(stream, *call);
+        if (is_windowed(*call) || call->parts)
+            return start_forward<decltype(t), width.value, true>(stream, *call);
         return start_forward<decltype(t), width.value, false>(stream, *call);
     });
 }

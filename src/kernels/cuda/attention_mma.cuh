@@ -114,13 +114,20 @@ __device__ inline void add_weighted_rows(float (&sum)[M][DP / 8][4], const float
     }
 }
 
-// Stores rows g and g + 8 of a sum, each times its factor, to `to` and `to8`, unless they are NULL. A factor
-// of 0 stores 0 even if the sum is not finite.
+// Stores or adds rows g and g + 8 of a sum, each times its factor, to `to` and `to8`, unless they are NULL. A
+// factor of 0 stores or adds 0 even if the sum is not finite.
 template <typename T, int DP>
 __device__ inline void store_rows(T *to, T *to8, const float (&sum)[DP / 8][4], float factor, float factor8,
-                                  int D) {
+                                  int D, bool add = false) {
     auto store = [&](T *at, float low, float high, float by) {
-        if (at) *reinterpret_cast<uint32_t *>(at) = by == 0 ? 0 : round_pair<T>(low * by, high * by);
+        if (!at || (add && by == 0)) return;
+        uint32_t &pair = *reinterpret_cast<uint32_t *>(at);
+        low *= by, high *= by;
+        if (add) {
+            const float2 more = pair_values<T>(pair);
+            low += more.x, high += more.y;
+        }
+        pair = by == 0 ? 0 : round_pair<T>(low, high);
     };
     int column = threadIdx.x % 4 * 2;
 #pragma unroll
@@ -150,10 +157,12 @@ __device__ inline void kept_columns(uint32_t (&kept)[2], const CudaDropout &drop
     for (int i = 0; i < 2; i++) kept[i] = __shfl_sync(full_warp, drawn, (2 * t + i) * 4 + g / 2);
 }
 
-// Whether the tensor-core kernels support the call: a 16-bit type and 16-byte-aligned rows.
+// Whether the tensor-core kernels support the call: a 16-bit type, 16-byte-aligned rows, and tiles whose
+// masks of dropout are those of other tiles.
 inline bool fits_tiles(DType type, const CudaAttention *call, std::initializer_list<CudaHeads> all) {
     if ((type != DT_BF16 && type != DT_F16) || call->D % 8 || !has_mma(type) ||
-        call->D > (shared_limit() < most_tile_bytes ? 64 : 128))
+        call->D > (shared_limit() < most_tile_bytes ? 64 : 128) ||
+        (call->dropout.threshold && !call->aligned))
         return false;
     for (const CudaHeads &heads : all)
         if ((uintptr_t)heads.data % 16 || heads.batch % 8 || heads.head % 8 || heads.row % 8) return false;

@@ -37,16 +37,20 @@ __device__ inline void weigh_transposed(float (&score)[N / 8][4], float (&throug
                                         const float *lse, const float *delta, const CudaAttention &call,
                                         const Span &span, const Place &place, int key, int query) {
     int t = threadIdx.x % 4, g = threadIdx.x % 32 / 4;
-    bool whole = !call.causal || key + 8 - g + 7 <= query;
+    bool whole = !call.causal || (!WINDOWED && key + 8 - g + 7 <= query);
     float scale = call.scale * log2_e, factor = call.dropout.threshold ? call.dropout.scale : 1.0f;
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
         uint32_t kept[2] = {~0u, ~0u};
-        if (call.dropout.threshold) kept_columns(kept, call.dropout, place, query + n * 8, key);
-        int hidden[2] = {}; // keys before the windows of the lane's two queries
-        if (WINDOWED) {
-            hidden[0] = first_seen(call, span, place.b, query + n * 8 + 2 * t);
-            hidden[1] = first_seen(call, span, place.b, query + n * 8 + 2 * t + 1);
+        if (call.dropout.threshold)
+            kept_columns(kept, call.dropout, place,
+                         WINDOWED ? query_place(call, query + n * 8) : query + n * 8,
+                         WINDOWED ? key_place(call, key) : key);
+        int seen[2], hidden[2]; // keys before and from where the lane's two queries see them
+#pragma unroll
+        for (int i = 0; WINDOWED && i < 2; i++) {
+            seen[i] = keys_seen(call, span, query + n * 8 + 2 * t + i);
+            hidden[i] = first_seen(call, span, place.b, query + n * 8 + 2 * t + i);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -55,20 +59,22 @@ __device__ inline void weigh_transposed(float (&score)[N / 8][4], float (&throug
             Element e = element_of(score[n][i] * scale, lse[column] * log2_e, through[n][i], delta[column],
                                    keep, factor);
             bool sees = whole || key + i / 2 * 8 <= query + column;
-            if (WINDOWED) sees = sees && key + i / 2 * 8 >= hidden[i % 2];
+            if (WINDOWED) sees = key + i / 2 * 8 < seen[i % 2] && key + i / 2 * 8 >= hidden[i % 2];
             score[n][i] = sees ? e.kept : 0;
             through[n][i] = sees ? e.ds : 0;
         }
     }
 }
 
-// Stores rows `row` and row + 8 of a gradient with `rows` rows; rows at or past `live` are set to 0.
+// Stores rows `row` and row + 8 of a gradient with `rows` rows; rows at or past `live` are set to 0. With
+// parts, adds them.
 template <typename T, int DP>
-__device__ inline void store_gradient(const CudaHeads &heads, const Place &place, int D, int row, int rows,
-                                      int live, const float (&sum)[DP / 8][4], float factor) {
+__device__ inline void store_gradient(const CudaAttention &call, const CudaHeads &heads, const Place &place,
+                                      int row, int rows, int live, const float (&sum)[DP / 8][4],
+                                      float factor) {
     T *to = head_rows<T>(heads, place.b, place.h) + row * heads.row;
     store_rows<T, DP>(row < rows ? to : nullptr, row + 8 < rows ? to + 8 * heads.row : nullptr, sum,
-                      row < live ? factor : 0.0f, row + 8 < live ? factor : 0.0f, D);
+                      row < live ? factor : 0.0f, row + 8 < live ? factor : 0.0f, call.D, call.parts);
 }
 
 template <typename T, int DP, bool WINDOWED>
@@ -94,7 +100,7 @@ __global__ void __launch_bounds__(mma_threads) backward_kv_mma(CudaAttention cal
         if (threadIdx.x < 2 * N) copy_async4(to, there ? at + query : at, there);
     };
     int first = keys.tile * S::own, row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4;
-    int begin = call.causal ? first / N * N : 0, end = first < span.keys ? span.queries : 0;
+    int begin = first_query(call, first) / N * N, end = first < span.keys ? span.queries : 0;
     if (WINDOWED) end = last_queries(call, span, keys.b, min(first + S::own, span.keys) - 1, end);
     load_tile<T, S::own, DP>(k_tile, head_rows<const T>(call.k, keys.b, keys.h), call.k.row, first, span.keys,
                              call.D);
@@ -128,8 +134,8 @@ __global__ void __launch_bounds__(mma_threads) backward_kv_mma(CudaAttention cal
 #pragma unroll
     for (int m = 0; m < M; m++) {
         int key = first + row + m * 16 + g;
-        store_gradient<T, DP>(call.dk, keys, call.D, key, call.keys, span.keys, dk[m], call.scale);
-        store_gradient<T, DP>(call.dv, keys, call.D, key, call.keys, span.keys, dv[m], factor);
+        store_gradient<T, DP>(call, call.dk, keys, key, call.keys, span.keys, dk[m], call.scale);
+        store_gradient<T, DP>(call, call.dv, keys, key, call.keys, span.keys, dv[m], factor);
     }
 }
 
@@ -145,7 +151,9 @@ __device__ inline void weigh_rows(float (&score)[N / 8][4], const float (&throug
     if (WINDOWED) whole = whole && key >= hidden[0] && key >= hidden[1];
     float scale = call.scale * log2_e, factor = call.dropout.threshold ? call.dropout.scale : 1.0f;
     uint32_t kept[2] = {~0u, ~0u};
-    if (call.dropout.threshold) kept_rows(kept, call.dropout, place, query, key);
+    if (call.dropout.threshold)
+        kept_rows(kept, call.dropout, place, WINDOWED ? query_place(call, query) : query,
+                  WINDOWED ? key_place(call, key) : key);
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
 #pragma unroll
@@ -221,7 +229,7 @@ __global__ void __launch_bounds__(mma_threads) backward_q_mma(CudaAttention call
     copy_wait<0>();
 #pragma unroll
     for (int m = 0; m < M; m++)
-        store_gradient<T, DP>(call.dq, place, call.D, first + row + m * 16 + g, call.queries, call.queries,
+        store_gradient<T, DP>(call, call.dq, place, first + row + m * 16 + g, call.queries, call.queries,
                               dq[m], call.scale);
 }
 
@@ -251,7 +259,8 @@ cudaError_t launch_attention_backward(cudaStream_t stream, DType type, const Cud
     if (!fits_tiles(type, call, {call->q, call->k, call->v, call->dout, call->dq, call->dk, call->dv}))
         return launch_attention_backward_plain(stream, type, call);
     return with_tile(type, call->D, [&](auto t, auto width) {
-        if (is_windowed(*call)) return start_backward<decltype(t), width.value, true>(stream, *call);
+        if (is_windowed(*call) || call->parts)
+            return start_backward<decltype(t), width.value, true>(stream, *call);
         return start_backward<decltype(t), width.value, false>(stream, *call);
     });
 }

@@ -57,22 +57,36 @@ __device__ void add_weighted(float (&sum)[own][J], const float (&weight)[own], c
     }
 }
 
-template <typename T, int J> __device__ void store_row(T *to, const float (&sum)[J], float factor, int D) {
+template <typename T, int J>
+__device__ void store_row(T *to, const float (&sum)[J], float factor, int D, bool add = false) {
 #pragma unroll
     for (int j = 0; j < J; j++) {
         int d = j * 32 + threadIdx.x % 32;
-        if (d < D) to[d] = from_float<T>(sum[j] * factor);
+        if (d >= D) continue;
+        to[d] = from_float<T>(add ? to_float(to[d]) + sum[j] * factor : sum[j] * factor);
     }
+}
+
+// The dropout factor of one weight, for rows at any positions.
+__device__ inline float factor_of(const CudaAttention &call, int b, int h, int query, int key) {
+    int at = key_place(call, key);
+    uint64_t word = dropout_word(call.dropout, b, h, query_place(call, query), at);
+    uint32_t kept = draw_kept(call.dropout.key, word, call.dropout.threshold);
+    return kept >> dropout_bit(at) & 1 ? call.dropout.scale : 0.0f;
 }
 
 // Dropout factors of the warp's four queries, from `query` on, and the lane's key, one of 32 from `key` on.
 // There are 16 words, so each is drawn by two lanes.
-__device__ inline void factors_of(float (&factor)[own], const CudaDropout &dropout, const Place &place,
+__device__ inline void factors_of(float (&factor)[own], const CudaAttention &call, const Place &place,
                                   int query, int key) {
     static_assert(own == 4);
+    const CudaDropout &dropout = call.dropout;
+    int lane = threadIdx.x % 32;
     for (int i = 0; i < own; i++) factor[i] = 1;
     if (!dropout.threshold) return;
-    int lane = threadIdx.x % 32;
+    for (int i = 0; call.parts && i < own; i++)
+        factor[i] = factor_of(call, place.b, place.h, query + i, key + lane);
+    if (call.parts) return;
     uint64_t word = dropout_word(dropout, place.b, place.h, query + lane / 4 % 4, key + lane % 4 * 2);
     uint32_t drawn = draw_kept(dropout.key, word, dropout.threshold);
     for (int i = 0; i < own; i++) {
@@ -81,10 +95,13 @@ __device__ inline void factors_of(float (&factor)[own], const CudaDropout &dropo
     }
 }
 // The same for the warp's four keys, from `key` on, and the lane's query.
-__device__ inline void factors_of_keys(float (&factor)[own], const CudaDropout &dropout, int b, int h,
+__device__ inline void factors_of_keys(float (&factor)[own], const CudaAttention &call, int b, int h,
                                        int query, int key) {
+    const CudaDropout &dropout = call.dropout;
     for (int i = 0; i < own; i++) factor[i] = 1;
     if (!dropout.threshold) return;
+    for (int i = 0; call.parts && i < own; i++) factor[i] = factor_of(call, b, h, query, key + i);
+    if (call.parts) return;
     for (int i = 0; i < own; i += 2) {
         uint32_t kept =
             draw_kept(dropout.key, dropout_word(dropout, b, h, query, key + i), dropout.threshold);
@@ -123,7 +140,7 @@ __global__ void __launch_bounds__(threads) forward_plain(CudaAttention call, int
         __syncthreads();
         float weight[own], factor[own];
         dots(weight, q + warp * own * stride, k, call.D, stride);
-        factors_of(factor, call.dropout, place, first + warp * own, from);
+        factors_of(factor, call, place, first + warp * own, from);
 #pragma unroll
         for (int i = 0; i < own; i++) {
             bool sees = from + lane < seen[i] && from + lane >= hidden[i];
@@ -195,7 +212,7 @@ __global__ void __launch_bounds__(threads) backward_q_plain(CudaAttention call, 
         float dot[own], through[own], factor[own];
         dots(dot, q + warp * own * stride, k, call.D, stride);
         dots(through, dout + warp * own * stride, v, call.D, stride);
-        factors_of(factor, call.dropout, place, first + warp * own, from);
+        factors_of(factor, call, place, first + warp * own, from);
 #pragma unroll
         for (int i = 0; i < own; i++) {
             Weights w = weights_of(call, dot[i], lse[i], through[i], delta[i], factor[i]);
@@ -206,7 +223,8 @@ __global__ void __launch_bounds__(threads) backward_q_plain(CudaAttention call, 
     for (int i = 0; i < own; i++) {
         int query = first + warp * own + i;
         if (query >= span.queries) break;
-        store_row(head_rows<T>(call.dq, place.b, place.h) + query * call.dq.row, sum[i], call.scale, call.D);
+        store_row(head_rows<T>(call.dq, place.b, place.h) + query * call.dq.row, sum[i], call.scale, call.D,
+                  call.parts);
     }
 }
 
@@ -224,7 +242,7 @@ __global__ void __launch_bounds__(threads) backward_kv_plain(CudaAttention call,
               stride);
     float dk[own][J] = {}, dv[own][J] = {};
     const bool windowed = is_windowed(call);
-    int begin = call.causal ? first / others * others : 0, end = first < span.keys ? span.queries : 0;
+    int begin = first_query(call, first) / others * others, end = first < span.keys ? span.queries : 0;
     if (windowed) end = last_queries(call, span, place.b, min(first + rows, span.keys) - 1, end);
     for (int h = place.h * call.group; h < (place.h + 1) * call.group; h++) {
         int64_t head = ((int64_t)place.b * call.H + h) * call.queries;
@@ -243,7 +261,7 @@ __global__ void __launch_bounds__(threads) backward_kv_plain(CudaAttention call,
             float lse = there ? call.lse[head + query] : 0, delta = there ? call.delta[head + query] : 0;
             int seen = keys_seen(call, span, query);
             int hidden = windowed ? first_seen(call, span, place.b, query) : 0;
-            factors_of_keys(factor, call.dropout, place.b, h, query, first + warp * own);
+            factors_of_keys(factor, call, place.b, h, query, first + warp * own);
 #pragma unroll
             for (int i = 0; i < own; i++) {
                 int key = first + warp * own + i;
@@ -259,8 +277,9 @@ __global__ void __launch_bounds__(threads) backward_kv_plain(CudaAttention call,
     for (int i = 0; i < own; i++) {
         int key = first + warp * own + i;
         if (key >= call.keys) break;
-        store_row(head_rows<T>(call.dk, place.b, place.h) + key * call.dk.row, dk[i], call.scale, call.D);
-        store_row(head_rows<T>(call.dv, place.b, place.h) + key * call.dv.row, dv[i], 1, call.D);
+        store_row(head_rows<T>(call.dk, place.b, place.h) + key * call.dk.row, dk[i], call.scale, call.D,
+                  call.parts);
+        store_row(head_rows<T>(call.dv, place.b, place.h) + key * call.dv.row, dv[i], 1, call.D, call.parts);
     }
 }
 

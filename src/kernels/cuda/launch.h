@@ -149,15 +149,25 @@ typedef struct CudaHeads {
     int64_t batch, head, row;
 } CudaHeads;
 
+/* Positions: of row t, first + t, or second + t - turn from row `turn` on. Without a turn, it is at the end.
+ */
+typedef struct CudaPlaces {
+    int first, turn, second;
+} CudaPlaces;
+
 /* One call of attention. Sequence b has `keys` keys, or lens[b] if lens is not NULL. In decoding (`past`
  * not NULL), query t is at position past[b] + t of the keys, queries at or past fresh[b] are padding, and
  * the keys end at the last query. A causal query sees no key past its own position, none before starts of its
- * position (B,queries) and, if there is a window, only that many. Groups of query heads share keys and
+ * position (B,positions) and, if there is a window, only that many. Groups of query heads share keys and
  * values: k, v, dk and dv have H / group heads. */
 typedef struct CudaAttention {
     int B, H, queries, keys, D;
     int group, window; /* group: at least 1; window 0: none */
     const int32_t *lens, *past, *fresh, *starts;
+    int positions; /* of starts */
+    bool parts;    /* Attention.kv: rows are at these places, and backward adds to dq, dk and dv */
+    bool aligned;  /* keeps_tiles for both */
+    CudaPlaces query_at, key_at;
     CudaHeads q, k, v, out;
     float *lse; /* (B,H,queries); may be NULL */
     bool causal;
