@@ -212,7 +212,7 @@ static void check_context(Group *world, ContextMode mode, bool recompute) {
 
 static void test_context_axis(void **state) {
     Group *world = counted_world(state);
-    int modes = test_on_cuda() ? CONTEXT_HEADS : world->size > 2 ? CONTEXT_BOTH : CONTEXT_RING;
+    int modes = world->size > 2 ? CONTEXT_BOTH : CONTEXT_RING;
     for (int mode = CONTEXT_HEADS; mode <= modes; mode++)
         for (int recompute = 0; recompute < 2; recompute++)
             check_context(world, (ContextMode)mode, recompute);

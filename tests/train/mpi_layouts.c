@@ -165,9 +165,9 @@ static void check_options(Matrix *matrix, MeshSpec mesh, JobKind job) {
     int kinds = schedules_of(mesh.pp, schedules);
     bool many = matrix->world->size >= 4 || SANITIZED;
     int tried = 0, wanted = matrix->all ? 1 << 20 : many ? 1 : 2;
-    int modes = mesh.cp == 1 || test_on_cuda() ? 1
-                : mesh.cp > 2                  ? CONTEXT_BOTH
-                                               : CONTEXT_RING,
+    int modes = mesh.cp == 1  ? 1
+                : mesh.cp > 2 ? CONTEXT_BOTH
+                              : CONTEXT_RING,
         options = kinds * 4 * 3 * 2 * 2 * modes;
     for (int k = 0; k < options && tried < wanted; k++) {
         int at = matrix->all ? k : (int)((matrix->sample++ * 29 + 7) % (unsigned)options);
@@ -434,8 +434,7 @@ static void test_pieces(void **state) {
         {.mesh = {.dp = 2, .tp = half, .pp = 1}, .sequence = half > 1},
         {.mesh = {.dp = 2, .tp = 1, .pp = half}, .schedule = SCHEDULE_ZERO_BUBBLE},
         {.mesh = {.dp = n, .tp = 1, .pp = 1, .shard = 2}},
-        {.mesh = {.dp = half, .tp = 1, .pp = 1, .cp = 2},
-         .cp_mode = test_on_cuda() ? CONTEXT_HEADS : CONTEXT_GATHER},
+        {.mesh = {.dp = half, .tp = 1, .pp = 1, .cp = 2}, .cp_mode = CONTEXT_GATHER},
     };
     for (int untied = 0; untied < 2; untied++) {
         int jobs = untied ? 2 : JOBS; /* the others have no output matrix */

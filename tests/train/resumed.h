@@ -133,7 +133,7 @@ static inline Run run_new(Group *world, JobKind job, const Layout *layout) {
                        .seed = 9,
                        .mesh = run.mesh,
                        .zero = layout->zero,
-                       .cp_mode = test_on_cuda() ? CONTEXT_HEADS : CONTEXT_RING,
+                       .cp_mode = CONTEXT_RING,
                        .sequence = layout->sequence,
                        .dtype = layout->dtype,
                        .schedule = layout->schedule,
