@@ -18,6 +18,16 @@ const char *const task_choices[] = {"auto",
 const char *const problem_choices[] = {"auto", "regression", "single-label", "multi-label", NULL};
 const char *const format_choices[] = {"auto", "bytes", "u16",   "u32",     "ids",     "tokens",
                                       "text", "squad", "pairs", "cornell", "records", NULL};
+/* clang-format off */
+static const char *const offload_spellings[] = {
+    "activations+optimizer", "optimizer+activations",
+    "optimizer,activations", "optimizer+activations",
+    "activations,optimizer", "optimizer+activations",
+    "activations+params", "params+activations",
+    "params,activations", "params+activations",
+    "activations,params", "params+activations", NULL,
+};
+/* clang-format on */
 const char *const format_old_choices[] = {"shards", "tokens", NULL};
 const char *const device_choices[] = {"cpu", "cuda", NULL};
 const char *const kernel_choices[] = {"cpu", "ref", "cuda", NULL};
@@ -351,8 +361,10 @@ static const Option layout_table[] = {
     {OPT_INT("loss-scale-steps", TrainArgs, config.run.scale_steps), .fallback = "0", RANGE(1, 1 << 30),
      .shown = "2000", .help = "fp16: steps without overflow before the loss scale doubles."},
     {OPT_ENUM("offload", TrainArgs, config.run.offload, "WHAT", offload_names), .fallback = "none",
+     .old_choices = offload_spellings,
      .help = "What to keep in host memory: the optimizer state, or also the parameters (params), which are "
-             "copied to the device layer by layer as with --zero 3."},
+             "copied to the device layer by layer as with --zero 3; activations: the inputs of layers, which are "
+             "all that --recompute block keeps for backward. On a CPU, none of this saves memory."},
     {OPT_CHOICE("device", TrainArgs, config.device.name, "NAME", device_choices), .fallback = "cpu",
      .help = "Device: cpu, or cuda for NVIDIA GPUs, assigned round-robin to the ranks of a node."},
     {OPT_CHOICE("kernels", TrainArgs, config.device.kernels, "NAME", kernel_choices), .shown = "the device's own",

@@ -34,16 +34,26 @@ static Status alloc_dryrun_host(Device *device, size_t bytes, void **ret_data) {
     return *ret_data ? OK : FAILED("out of memory: cannot allocate %zu bytes of host memory", bytes);
 }
 
-static Status record(Stream *stream, OpKind kind, int what, size_t bytes, const void *other) {
-    return op_log_add(
-        stream->device->op_log,
-        (OpRecord){.kind = kind, .what = what, .stream = stream, .other = other, .bytes = (double)bytes});
+static Status record(Stream *stream, OpKind kind, int what, size_t bytes, const void *other,
+                     uint64_t number) {
+    return op_log_add(stream->device->op_log, (OpRecord){.kind = kind,
+                                                         .what = what,
+                                                         .stream = stream,
+                                                         .other = other,
+                                                         .number = number,
+                                                         .bytes = (double)bytes});
+}
+
+/* The number of copies on a stream so far. */
+static uintptr_t copies_of(const Stream *stream) {
+    return (uintptr_t)stream->impl;
 }
 
 static Status copy_dryrun(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
     (void)src;
-    if (kind == COPY_TO_HOST) memset(dst, 0, bytes);
-    return record(stream, OP_COPY, kind, bytes, NULL);
+    if (kind == COPY_TO_HOST && (uintptr_t)dst < DRYRUN_BYTES) memset(dst, 0, bytes);
+    stream->impl = (void *)(copies_of(stream) + 1);
+    return record(stream, OP_COPY, kind, bytes, NULL, 0);
 }
 
 static Status zero_dryrun(Stream *stream, void *dst, size_t bytes) {
@@ -57,11 +67,36 @@ static Status stream_nothing_dryrun(Stream *stream) {
 }
 
 static Status stream_sync_dryrun(Stream *stream) {
-    return record(stream, OP_SYNC, 0, 0, NULL);
+    return record(stream, OP_SYNC, 0, 0, NULL, 0);
 }
 
 static Status stream_wait_dryrun(Stream *stream, Stream *other) {
-    return record(stream, OP_JOIN, 0, 0, other);
+    return record(stream, OP_JOIN, 0, 0, other, 0);
+}
+
+/* What a stream had copied. */
+typedef struct Event {
+    const Stream *stream;
+    uintptr_t copies;
+} Event;
+
+static Status event_record_dryrun(Stream *stream, void **event) {
+    Event *made = *event;
+    if (!made) TRY(mem_new(1, sizeof *made, &made));
+    *made = (Event){stream, copies_of(stream)};
+    *event = made;
+    return OK;
+}
+
+static Status event_wait_dryrun(Stream *stream, void *event) {
+    const Event *past = event;
+    if (past->stream == stream) return OK;
+    return record(stream, OP_JOIN, 0, 0, past->stream, copies_of(past->stream) - past->copies);
+}
+
+static Status event_sync_dryrun(void *event) {
+    (void)event;
+    return OK;
 }
 
 static Status mark_dryrun(Stream *stream, int mark) {
@@ -95,6 +130,10 @@ const DeviceOps device_ops_dryrun = {
     .stream_done = stream_done_dryrun,
     .stream_sync = stream_sync_dryrun,
     .stream_wait = stream_wait_dryrun,
+    .event_record = event_record_dryrun,
+    .event_wait = event_wait_dryrun,
+    .event_sync = event_sync_dryrun,
+    .event_free = free,
     .mark = mark_dryrun,
     .elapsed = elapsed_dryrun,
     .done = done_dryrun,

@@ -13,7 +13,7 @@ typedef enum {
     OP_ZERO,
     OP_COPY,   /* what: CopyKind */
     OP_SYNC,   /* the host waits for the stream */
-    OP_JOIN,   /* the stream waits for stream `other` */
+    OP_JOIN,   /* the stream waits for stream `other`, except its last `number` copies */
     OP_START,  /* a collective of group `other` starts; what: CommKind */
     OP_WAIT,   /* wait for operation `number` of group `other` */
     OP_ACTION, /* a schedule action begins; what: ActionKind; size: micro-batch, chunk */
@@ -38,7 +38,7 @@ typedef struct OpRecord {
     unsigned traits; /* OP_ACT and the like */
     const void *stream;
     const void *other;     /* see OpKind */
-    uint64_t number;       /* sequence number in its group */
+    uint64_t number;       /* see OpKind; of a collective: sequence number in its group */
     double flops, bytes;   /* as in the kernel profile; for a collective, the size of the full tensor */
     double size[OP_SIZES]; /* matmul: M, N, K; attention: heads x sequences, positions, head width; loss:
                             * rows, vocabulary; update: parameters; collective: bytes that this rank sends to

@@ -12,7 +12,14 @@ void shard_stage(ShardSpec *spec, int zero) {
 }
 
 const char *const grad_type_names[] = {"fp32", "bf16", "int8", NULL};
-const char *const offload_names[] = {"none", "optimizer", "params", NULL};
+const char *const offload_names[] = {
+    "none", "optimizer", "params", "activations", "optimizer+activations", "params+activations", NULL};
+
+Offload offload_join(Offload a, Offload b) {
+    Offload state = offload_state(a) > offload_state(b) ? offload_state(a) : offload_state(b);
+    bool activations = offload_activations(a) || offload_activations(b);
+    return (Offload)(state + activations * OFFLOAD_ACTIVATIONS);
+}
 
 /* Trace label for gathering a unit's parameters. */
 static const TraceName gather_name = {.name = "gather ",
@@ -178,7 +185,6 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
     shards->exec = exec;
     TRY(units_init(shards, units, use, count));
     make_rooms(shards);
-    if (spec->offload == OFFLOAD_PARAMS) TRY(stream_new(&shards->bring, shards->device));
     if (spec->train) TRY(prepare_training(shards, units));
     TRY(dev_alloc(shards->device, MEM_SCRATCH, shard_bytes(spec->sketch * spec->micros, DT_F64),
                   &shards->sketch));
@@ -210,7 +216,6 @@ void shards_free(Shards *shards) {
     outer_free(shards->outer);
     dev_free(&shards->norm);
     dev_free(&shards->sketch);
-    stream_free(shards->bring);
     free(shards->unit);
     free(shards);
 }
@@ -307,14 +312,14 @@ Status shards_publish(Shards *shards) {
 /* Copies this rank's shard of offloaded parameters into the gathered buffer, after earlier work on the stream
  * that may still use that memory. */
 static Status bring_part(Shards *shards, ShardUnit *unit, Tensor *part) {
-    Stream *stream = shards->exec->stream;
+    Stream *stream = shards->exec->stream, *from_host = shards->spec.from_host;
     char *to = (char *)unit->full.data + shard_bytes(unit->first, shards->spec.dtype);
-    TRY(stream_wait(shards->bring, stream));
-    TRY(stream_copy(shards->bring, to, part->data, tensor_bytes(*part), COPY_TO_DEVICE));
+    TRY(stream_wait(from_host, stream));
+    TRY(stream_copy(from_host, to, part->data, tensor_bytes(*part), COPY_TO_DEVICE));
     part->data = to;
     unit->brought = true;
     /* The all-gather reads this shard immediately. */
-    return unit->groups.shard->size > 1 ? stream_wait(stream, shards->bring) : OK;
+    return unit->groups.shard->size > 1 ? stream_wait(stream, from_host) : OK;
 }
 
 Status shard_fetch(Shards *shards, int at, bool must) {
@@ -325,7 +330,7 @@ Status shard_fetch(Shards *shards, int at, bool must) {
     if (!must && !arena_fits(&shards->params, bytes)) return OK;
     TRY(arena_alloc(&shards->params, bytes, &unit->full));
     Tensor part = tensor_1d(unit->param.data, spec->dtype, unit->count);
-    if (shards->bring) TRY(bring_part(shards, unit, &part));
+    if (spec->offload == OFFLOAD_PARAMS) TRY(bring_part(shards, unit, &part));
     comm_label(unit->groups.shard, &gather_name, at, (int64_t)bytes);
     return all_gather(unit->groups.shard, shards->exec->stream,
                       tensor_1d(unit->full.data, spec->dtype, unit->layout.numel), part, &unit->gather);
@@ -336,7 +341,7 @@ Status shard_ready(Shards *shards, int at, void **ret_params) {
     TRY(shard_fetch(shards, at, true));
     TRY(ticket_wait(shards->exec->stream, &unit->gather));
     if (device_is_host(shards->device)) TRY(shard_await_update(shards, at, shards->exec->stream));
-    if (unit->brought) TRY(stream_wait(shards->exec->stream, shards->bring));
+    if (unit->brought) TRY(stream_wait(shards->exec->stream, shards->spec.from_host));
     unit->brought = false;
     *ret_params = shards->spec.params ? unit->full.data : unit->param.data;
     return OK;

@@ -42,8 +42,25 @@
 #include "param/param.h"
 #include "tensor/values.h"
 
-typedef enum { OFFLOAD_NONE, OFFLOAD_OPTIMIZER, OFFLOAD_PARAMS } Offload;
+/* What is in host memory: one of the first three and, if OFFLOAD_ACTIVATIONS is added to it, activations. */
+typedef enum {
+    OFFLOAD_NONE,
+    OFFLOAD_OPTIMIZER,
+    OFFLOAD_PARAMS, /* includes the optimizer state */
+    OFFLOAD_ACTIVATIONS,
+    OFFLOAD_COUNT = 2 * OFFLOAD_ACTIVATIONS
+} Offload;
 extern const char *const offload_names[]; /* ends with NULL */
+
+/* NONE, OPTIMIZER or PARAMS. */
+static inline Offload offload_state(Offload offload) {
+    return (Offload)(offload % OFFLOAD_ACTIVATIONS);
+}
+static inline bool offload_activations(Offload offload) {
+    return offload >= OFFLOAD_ACTIVATIONS;
+}
+/* Everything that one of the two has in host memory. */
+Offload offload_join(Offload a, Offload b);
 
 /* How gradients travel over the data axis; see shard_wire.c. */
 typedef enum { GRAD_FP32, GRAD_BF16, GRAD_INT8 } GradType;
@@ -72,7 +89,8 @@ typedef struct ShardSpec {
     bool train;                    /* allocate gradients and optimizer state */
     bool sequence;                 /* sequence parallelism: per-row gradients are all-reduced over `tp` */
     DType dtype;
-    Offload offload;   /* OFFLOAD_PARAMS includes optimizer state and requires sharded parameters */
+    Offload offload;   /* NONE, OPTIMIZER or PARAMS, which requires sharded parameters */
+    Stream *from_host; /* with PARAMS: copies parameters to the device; must outlive the shards */
     ShardGroups data;  /* the data axis, see comm/mesh.h: of units without groups of their own */
     Group *tp, *model; /* groups that share the gradient norm */
     Group *ends;       /* first and last pipeline stage, which share tied units */
@@ -150,9 +168,8 @@ typedef struct Shards {
         bool on, waits; /* there is such a unit; its update is due */
         int unit;
         OptimStep step;
-    } postponed;   /* see shards_postpone */
-    Stream *bring; /* prefetches offloaded parameters; NULL without offload */
-    bool idle;     /* set by the owner: the host has time to launch many short updates */
+    } postponed; /* see shards_postpone */
+    bool idle;   /* set by the owner: the host has time to launch many short updates */
     /* See shards_probe. */
     Buffer sketch; /* (micros,totals) fp64 */
     int probing;   /* micro-batches to sketch in this step, or 0 */

@@ -54,14 +54,15 @@ Costs costs_of(const Plan *plan, const Cluster *cluster) {
     Costs costs = {.cluster = cluster,
                    .rate = rate_of(plan),
                    .width = (double)dtype_size(plan->runner.dtype),
-                   .host_state = plan->runner.offload != OFFLOAD_NONE};
+                   .host_state = offload_state(plan->runner.offload) != OFFLOAD_NONE};
     costs.channel[CHANNEL_TENSOR] = link_of_group(&costs, mesh->tp, mesh_stride(*mesh, AXIS_TP));
     costs.channel[CHANNEL_CONTEXT] =
         link_of_group(&costs, mesh_extent(*mesh, AXIS_CP), mesh_stride(*mesh, AXIS_CP));
     costs.channel[CHANNEL_SHARD] = link_of_group(&costs, shard, replica);
     costs.channel[CHANNEL_REPLICA] = link_of_group(&costs, mesh_copies(*mesh) / shard, replica * shard);
     costs.channel[CHANNEL_ENDS] = link_of_group(&costs, 2, stage * (mesh->pp - 1));
-    costs.channel[CHANNEL_HOST] = (GroupLink){.size = 1, .nodes = 1, .port = PORT_HOST};
+    costs.channel[CHANNEL_FROM_HOST] = (GroupLink){.size = 1, .nodes = 1, .port = PORT_FROM_HOST};
+    costs.channel[CHANNEL_TO_HOST] = (GroupLink){.size = 1, .nodes = 1, .port = PORT_TO_HOST};
     return costs;
 }
 
@@ -85,14 +86,14 @@ static double operation_bytes(const Costs *costs, const StepEvent *event) {
 
 double cost_sent(const Costs *costs, const StepEvent *event) {
     double size = costs->channel[event->channel].size, bytes = operation_bytes(costs, event);
-    if (event->channel == CHANNEL_HOST) return event->bytes;
+    if (channel_is_host(event->channel)) return event->bytes;
     double passes = comm_info((CommKind)event->what)->passes;
     return passes > 0 ? passes * bytes * (size - 1) / size : event->size[0] + event->size[1];
 }
 
 double cost_operation(const Costs *costs, const StepEvent *event) {
     const GroupLink *link = &costs->channel[event->channel];
-    if (event->channel == CHANNEL_HOST)
+    if (channel_is_host(event->channel))
         return costs->cluster->host.latency_s + event->bytes / host_bandwidth(costs);
     double latency = link->hops_within * costs->cluster->within.latency_s +
                      link->hops_between * costs->cluster->between.latency_s;

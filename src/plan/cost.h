@@ -16,7 +16,7 @@ typedef struct Cost {
     double stall_s;  /* > 0: the host then synchronizes with the device and is busy for this long */
 } Cost;
 
-typedef enum { PORT_WITHIN, PORT_BETWEEN, PORT_HOST, PORT_COUNT } Port;
+typedef enum { PORT_WITHIN, PORT_BETWEEN, PORT_FROM_HOST, PORT_TO_HOST, PORT_COUNT } Port;
 
 /* How the ranks of a group are connected. */
 typedef struct GroupLink {

@@ -8,7 +8,7 @@
 /* Peak bytes of a rank, by tag and in total. */
 typedef struct RankMemory {
     size_t tag[MEM_TAGS], total;
-    size_t host;     /* host memory for offloaded state */
+    size_t host;     /* host memory for what is offloaded */
     size_t needed;   /* the total; that of another program, if the cluster describes one */
     size_t snapshot; /* host memory to save in the background, if there is room */
 } RankMemory;

@@ -200,9 +200,10 @@ static double memory_of(const SearchCosts *costs, const SearchLayout *layout, co
     /* Gradients kept for the weight-gradient half of backward: the outputs of about nine GEMMs per layer. */
     if (layout->schedule == SCHEDULE_ZERO_BUBBLE && layout->recompute != RECOMPUTE_BLOCK)
         kept += 9 * rows / (layout->sequence ? 1 : layout->mesh.tp);
-    double messages = staged ? 4 * rows : 0;
-    double first = state_bytes(costs, layout, cost, layers->first, true) + messages +
-                   held * (layers->first * kept + rows);
+    double messages = staged ? 4 * rows : 0, inputs = held * rows;
+    if (offload_activations(costs->spec->base.config.run.offload)) inputs = OFFLOAD_SLOTS * rows;
+    double first = state_bytes(costs, layout, cost, layers->first, true) + messages + inputs +
+                   held * layers->first * kept;
     double at_last =
         layout->schedule == SCHEDULE_GPIPE || layout->schedule == SCHEDULE_ZERO_BUBBLE ? held : 1;
     double last = state_bytes(costs, layout, cost, layers->last, true) + messages + cost->ends_kept +

@@ -123,8 +123,17 @@ static Status read_wait(Reader *reader, const OpRecord *record, const uint64_t f
 /* Other streams transfer offloaded memory. */
 static Status read_other_stream(Reader *reader, const OpRecord *record) {
     if (record->kind != OP_COPY) return OK;
-    reader->started[CHANNEL_HOST]++;
-    return add_event(reader, record, STEP_START, CHANNEL_HOST, 0);
+    Channel channel = record->what == COPY_TO_HOST ? CHANNEL_TO_HOST : CHANNEL_FROM_HOST;
+    reader->started[channel]++;
+    return add_event(reader, record, STEP_START, channel, 0);
+}
+
+/* Waits for the copies of another stream; those of the previous step are complete. */
+static Status read_join(Reader *reader, const OpRecord *record) {
+    const Stream *to_host = reader->runner->offload.to_host;
+    Channel channel = to_host && record->other == to_host ? CHANNEL_TO_HOST : CHANNEL_FROM_HOST;
+    int back = 1 + (int)record->number;
+    return back <= reader->started[channel] ? add_event(reader, record, STEP_WAIT, channel, back) : OK;
 }
 
 static Status read_record(Reader *reader, const OpRecord *record, const uint64_t first[CHANNEL_COUNT]) {
@@ -134,8 +143,7 @@ static Status read_record(Reader *reader, const OpRecord *record, const uint64_t
     case OP_ZERO: return add_event(reader, record, STEP_ZERO, CHANNEL_COUNT, 0);
     case OP_COPY: return add_event(reader, record, STEP_COPY, CHANNEL_COUNT, 0);
     case OP_SYNC: return add_event(reader, record, STEP_SYNC, CHANNEL_COUNT, 0);
-    case OP_JOIN:
-        return reader->started[CHANNEL_HOST] ? add_event(reader, record, STEP_WAIT, CHANNEL_HOST, 1) : OK;
+    case OP_JOIN: return read_join(reader, record);
     case OP_START: return read_start(reader, record);
     case OP_WAIT: return read_wait(reader, record, first);
     default: return OK;

@@ -24,12 +24,17 @@ typedef enum {
 typedef enum {
     CHANNEL_TENSOR,
     CHANNEL_CONTEXT,
-    CHANNEL_SHARD,   /* the replicas of a sharding group, or all replicas */
-    CHANNEL_REPLICA, /* replicas that hold the same shard (hybrid sharding) */
-    CHANNEL_ENDS,    /* the first and the last stage (tied embeddings) */
-    CHANNEL_HOST,    /* host memory, on a separate stream */
+    CHANNEL_SHARD,     /* the replicas of a sharding group, or all replicas */
+    CHANNEL_REPLICA,   /* replicas that hold the same shard (hybrid sharding) */
+    CHANNEL_ENDS,      /* the first and the last stage (tied embeddings) */
+    CHANNEL_FROM_HOST, /* host memory, on streams of their own */
+    CHANNEL_TO_HOST,
     CHANNEL_COUNT
 } Channel;
+
+static inline bool channel_is_host(Channel channel) {
+    return channel == CHANNEL_FROM_HOST || channel == CHANNEL_TO_HOST;
+}
 
 typedef enum {
     STEP_KERNEL, /* what: KernelId */

@@ -25,7 +25,7 @@ static void add_range(Work *work, const StepEvents *events, EventRange range, do
         const StepEvent *event = &events->event[range.first + i];
         bool gemm = event->kind == STEP_KERNEL && event->size[2] > 0;
         if (gemm && event->phase != TIME_RECOMPUTE) work->flops += times * event->flops;
-        if (event->kind == STEP_START && event->channel != CHANNEL_HOST)
+        if (event->kind == STEP_START && !channel_is_host(event->channel))
             work->sent[event->what] += times * cost_sent(costs, event);
     }
 }

@@ -7,6 +7,7 @@
  *   runner_eval.c     losses, hidden states and logits without training
  *   runner_memory.c   assignment of blocks to stages; buffers of micro-batches in flight and of messages
  *   runner_actions.c  the actions of a schedule
+ *   runner_offload.c  inputs of blocks in host memory
  *   runner_overlap.c  what runs beside forward and backward
  *   runner_replay.c   steps of small micro-batches as recordings
  *   runner_fp8.c      delayed scaling
@@ -42,7 +43,7 @@ typedef struct RunnerSpec {
     GradType grad_type;     /* how gradients travel over the data axis */
     OuterSpec outer;        /* every > 0: the mesh's shard groups are workers, see parallel/shard.h */
     int64_t zero;           /* 0 to 3 */
-    Offload offload;        /* OFFLOAD_PARAMS implies zero 3 */
+    Offload offload;        /* parameters in host memory imply zero 3 */
     bool keep_params;       /* zero 3: keep a block's gathered parameters from forward to backward */
     ContextMode cp_mode;    /* not AUTO with several ranks of context parallelism */
     bool sequence;          /* sequence parallelism over the tensor-parallel ranks */
@@ -72,11 +73,23 @@ typedef struct MicroBuffers {
     int micro;
     Buffer ids;       /* its int32 arrays ... */
     Micro data;       /* ... and views into them */
-    Buffer input;     /* received from the previous stage */
-    Buffer *output;   /* per block: its output, if backward needs it */
+    Buffer *input;    /* per block: its input, if backward needs it; in host memory if it is offloaded. Of
+                       * the first block: what the previous stage sent */
     Buffer *saved;    /* per block: activations for backward */
     Buffer *deferred; /* per block: operands of weight gradients computed later (zero-bubble) */
 } MicroBuffers;
+
+/* Device memory for the input of a block, if inputs are offloaded; see runner_offload.c. */
+typedef struct OffloadSlot {
+    Buffer rows;
+    const Buffer *input; /* a MicroBuffers.input: what it has; NULL: nothing */
+    uint64_t used;       /* number of the last use */
+    bool fetching;       /* it is being copied from the host; not yet waited for */
+    void *stored;        /* event: the last copy from here to the host is complete */
+} OffloadSlot;
+
+/* The input and output of the running block, and the input that is being fetched. */
+enum { OFFLOAD_SLOTS = 3 };
 
 /* Blocks first .. first + count - 1 of the model, which this stage executes as a unit. */
 typedef struct Chunk {
@@ -146,6 +159,12 @@ typedef struct Runner {
         void *workspace;             /* of `stream` when the step was recorded */
         bool refused;                /* steps cannot be recorded */
     } replay;
+    Stream *from_host; /* fetches offloaded parameters and activations; NULL: neither is offloaded */
+    struct {           /* see runner_offload.c; no memory: activations are not offloaded */
+        OffloadSlot slot[OFFLOAD_SLOTS];
+        uint64_t uses;
+        Stream *to_host;
+    } offload;
     Shards *shards;
     /* fp32 values of the shard that this rank updates, to be read and written by store_values; all but params
      * only when training. Call runner_publish after changing params. */

@@ -176,24 +176,29 @@ static Status rows_added(Runner *runner, int at) {
 
 /* ---- forward ---- */
 
-static Tensor rows_at(void *data, const Runner *runner, Shape shape) {
+static Tensor rows_of(const Runner *runner, Shape shape) {
     int64_t width = runner->model->config.hidden;
-    if (!data) return TENSOR_NONE;
-    if (!shape.sequence) return tensor_3d(data, shape.dtype, shape.B, shape.T, width);
-    return tensor_3d(data, shape.dtype, 1, shape.B * shape.T / shape.tp, width);
+    if (!shape.sequence) return tensor_3d(NULL, shape.dtype, shape.B, shape.T, width);
+    return tensor_3d(NULL, shape.dtype, 1, shape.B * shape.T / shape.tp, width);
+}
+
+static Tensor rows_at(void *data, const Runner *runner, Shape shape) {
+    Tensor rows = rows_of(runner, shape);
+    rows.data = data;
+    return data ? rows : TENSOR_NONE;
 }
 
 Tensor runner_output(Runner *runner, const Chunk *chunk, const MicroBuffers *buffer_set, Shape shape,
                      int at) {
-    if (at < 0) return rows_at(chunk->from_stage ? buffer_set->input.data : NULL, runner, shape);
     if (at + 1 == chunk->count) {
         if (!chunk->to_stage) return TENSOR_NONE;
         StageMessage *message =
             message_find(runner, MESSAGE_OUTPUT, (int)(chunk - runner->chunk), buffer_set->micro);
         return rows_at(message ? message->buffer.data : NULL, runner, shape);
     }
-    void *data = buffer_set->output[at].data ? buffer_set->output[at].data : buffer_set->output[at % 2].data;
-    return rows_at(data, runner, shape);
+    const Buffer *buffer = offload_buffer(runner, &buffer_set->input[at + 1]);
+    if (buffer && !buffer->data && at >= 0) buffer = &buffer_set->input[1 + at % 2];
+    return rows_at(buffer ? buffer->data : NULL, runner, shape);
 }
 
 static void use_saved(Runner *runner, Pass *pass, const MicroBuffers *buffer_set, int at) {
@@ -223,12 +228,15 @@ Status runner_forward(Runner *runner, const Round *round, Chunk *chunk, MicroBuf
         bool grads = round->train && runner->model->block[number].ops->grads_in_forward;
         TRY(runner_enter(runner, &pass, number, true, grads));
         /* Pieces need the memory into which the next block's parameters would be gathered. */
-        bool ahead = at + 1 < end && !pass.pieces;
+        bool ahead = at + 1 < end && !pass.pieces, within = at + 1 < chunk->count;
         if (ahead) TRY(fetch(runner, number + 1));
+        if (within) TRY(offload_claim(runner, &buffer_set->input[at + 1]));
         StreamSpan span;
         TRY(stream_span_begin(pass.exec->stream, runner->trace, &span));
         TRY(forward_block(runner, &pass, chunk, buffer_set, at));
         TRY(block_span_end(runner, &pass, &span, number));
+        if (round->train && within)
+            TRY(offload_store(runner, &buffer_set->input[at + 1], tensor_bytes(rows_of(runner, pass.shape))));
         if (at + 1 < end && !ahead) TRY(fetch(runner, number + 1));
         if (grads) TRY(grads_added(runner, round, number));
         bool kept = round->train && runner->spec.keep_params && number >= runner->model->lowest;
@@ -247,20 +255,24 @@ static Status message_release(Runner *runner, StageMessage *message) {
 }
 
 /* Moves a received input into the micro-batch's buffers by swapping buffers with the message. */
-static Status take_input(Runner *runner, MicroBuffers *buffer_set, Action action) {
+static Status take_input(Runner *runner, const Round *round, MicroBuffers *buffer_set, Action action) {
     StageMessage *message = message_find(runner, MESSAGE_INPUT, action.chunk, action.micro);
     if (!message) return FAILED("internal: input of micro-batch %d was not received", action.micro);
-    Buffer buffer = buffer_set->input;
-    buffer_set->input = message->buffer;
+    TRY(offload_claim(runner, buffer_set->input));
+    Buffer *input = offload_buffer(runner, buffer_set->input), buffer = *input;
+    *input = message->buffer;
     message->buffer = buffer;
-    return message_release(runner, message);
+    TRY(message_release(runner, message));
+    const HostBatch *batch = round->micros[action.micro];
+    Shape shape = runner_shape(runner, batch->B, batch->T, round->train);
+    return round->train ? offload_store(runner, buffer_set->input, tensor_bytes(rows_of(runner, shape))) : OK;
 }
 
 static Status do_forward(Runner *runner, const Round *round, Action action) {
     Chunk *chunk = &runner->chunk[action.chunk];
     MicroBuffers *buffer_set;
     TRY(micro_buffers_open(runner, action.chunk, action.micro, &buffer_set));
-    if (chunk->from_stage) TRY(take_input(runner, buffer_set, action));
+    if (chunk->from_stage) TRY(take_input(runner, round, buffer_set, action));
     StageMessage *message;
     if (chunk->to_stage)
         TRY(message_open(runner, runner->stream, MESSAGE_OUTPUT, action.chunk, action.micro, &message));
@@ -277,16 +289,30 @@ static Status do_forward(Runner *runner, const Round *round, Action action) {
 
 /* ---- backward ---- */
 
-/* Recomputes of a block's forward what backward needs. The output of a chunk's last block is not needed and
- * goes to a temporary message. */
+/* Recomputes of a block's forward what backward needs. Its output, which a block need not write, is not
+ * needed; that of a chunk's last block goes to a temporary message. */
 static Status recompute_block(Runner *runner, Pass *pass, const Chunk *chunk, const MicroBuffers *buffer_set,
                               int at) {
-    if (at + 1 < chunk->count || !chunk->to_stage) return forward_block(runner, pass, chunk, buffer_set, at);
     StageMessage *message;
+    if (at + 1 < chunk->count) {
+        TRY(offload_claim(runner, &buffer_set->input[at + 1]));
+        TRY(forward_block(runner, pass, chunk, buffer_set, at));
+        offload_drop(runner, &buffer_set->input[at + 1]);
+        return OK;
+    }
+    if (!chunk->to_stage) return forward_block(runner, pass, chunk, buffer_set, at);
     TRY(message_open(runner, runner->stream, MESSAGE_OUTPUT, (int)(chunk - runner->chunk), buffer_set->micro,
                      &message));
     TRY(forward_block(runner, pass, chunk, buffer_set, at));
     return message_release(runner, message);
+}
+
+static Status input_fetch(Runner *runner, Shape shape, const MicroBuffers *buffer_set, int at) {
+    return offload_fetch(runner, &buffer_set->input[at], tensor_bytes(rows_of(runner, shape)));
+}
+
+static Status input_ready(Runner *runner, Shape shape, const MicroBuffers *buffer_set, int at) {
+    return offload_ready(runner, &buffer_set->input[at], tensor_bytes(rows_of(runner, shape)));
 }
 
 static Status backward_block(Runner *runner, const Round *round, Pass *pass, const Chunk *chunk,
@@ -296,7 +322,9 @@ static Status backward_block(Runner *runner, const Round *round, Pass *pass, con
     bool done = block->ops->grads_in_forward, params = block->ops->backward_params;
     TRY(runner_enter(runner, pass, number, params, !done));
     bool next = at > 0 && number > runner->model->lowest;
+    TRY(input_ready(runner, pass->shape, buffer_set, at));
     if (next && runner->model->block[number - 1].ops->backward_params) TRY(fetch(runner, number - 1));
+    if (next) TRY(input_fetch(runner, pass->shape, buffer_set, at - 1));
     pass->again = !pass->shape.whole_blocks;
     if (runner_recomputes(runner, number)) TRY(recompute_block(runner, pass, chunk, buffer_set, at));
     pass->again = false;
@@ -350,6 +378,9 @@ static Status do_backward_weight(Runner *runner, const Round *round, Action acti
         const Block *block = &runner->model->block[number];
         bool params = runner->spec.recompute == RECOMPUTE_SELECTIVE;
         TRY(runner_enter(runner, &pass, number, params, true));
+        TRY(input_ready(runner, pass.shape, buffer_set, at));
+        if (at > 0 && buffer_set->deferred[at - 1].data)
+            TRY(input_fetch(runner, pass.shape, buffer_set, at - 1));
         use_saved(runner, &pass, buffer_set, at);
         pass.deferred = buffer_set->deferred[at];
         TRY(block->ops->backward_weight(block, &pass,
@@ -422,9 +453,21 @@ static Status log_action(Runner *runner, Action action) {
                                  .size = {(double)action.micro, (double)action.chunk}});
 }
 
+/* Fetches what a backward reads first, while the device still waits for its message. */
+static Status fetch_last(Runner *runner, const Round *round, Action action) {
+    const Chunk *chunk = &runner->chunk[action.chunk];
+    const MicroBuffers *buffer_set = micro_buffers_find(runner, action.chunk, action.micro);
+    const HostBatch *batch = round->micros[action.micro];
+    bool later = action.kind == ACTION_BACKWARD_WEIGHT;
+    if (action.kind == ACTION_FORWARD || (later && !buffer_set->deferred[chunk->count - 1].data)) return OK;
+    return input_fetch(runner, runner_shape(runner, batch->B, batch->T, round->train), buffer_set,
+                       chunk->count - 1);
+}
+
 static Status run_action(Runner *runner, const Round *round, Action action) {
     TRY(log_action(runner, action));
     if (!action_computes(action.kind)) return do_action(runner, round, action);
+    TRY(fetch_last(runner, round, action));
     TRY(await_message(runner, action));
     Stream *stream = runner_exec(runner)->stream;
     StreamSpan span;

@@ -45,6 +45,8 @@ MUST_USE Status runner_read_losses(Runner *runner, int count, double *sums);
 /* Partitions the model and sets up this stage's chunks. */
 MUST_USE Status runner_chunks_init(Runner *runner);
 void runner_chunks_done(Runner *runner);
+/* Bytes of a block's input or output of the largest micro-batch. */
+size_t runner_rows_bytes(const Runner *runner);
 /* Allocates the buffer sets that a schedule needs, beyond those that exist. */
 MUST_USE Status runner_reserve(Runner *runner, const Schedule *schedule);
 /* Claims a free buffer set for a micro-batch, or finds the one it uses (NULL: none). Setting `used` to false
@@ -90,6 +92,25 @@ Tensor overlap_gradient(const Runner *runner, int block, Tensor dy, Tensor messa
 MUST_USE Status overlap_weights(Runner *runner, const Pass *pass, int block, Tensor x);
 /* After a micro-batch's backward, before its activations are overwritten. */
 MUST_USE Status overlap_micro_end(Runner *runner);
+
+/* ---- offloaded activations ---- */
+
+/* `input` is a MicroBuffers.input, `bytes` what the micro-batch has of it. If activations are not offloaded,
+ * these functions do nothing, and the device buffer is `input` itself. */
+bool runner_offloads(const Runner *runner);
+MUST_USE Status offload_init(Runner *runner);
+void offload_done(Runner *runner);
+/* Its device buffer; NULL: it is in host memory alone. */
+Buffer *offload_buffer(Runner *runner, Buffer *input);
+/* Before it is written: claims a device buffer. After that: store starts to copy it to the host, and drop
+ * forgets what was written. */
+MUST_USE Status offload_claim(Runner *runner, const Buffer *input);
+MUST_USE Status offload_store(Runner *runner, const Buffer *input, size_t bytes);
+void offload_drop(Runner *runner, const Buffer *input);
+/* Before it is read in backward: fetch starts to copy it back, ready waits for it. */
+MUST_USE Status offload_fetch(Runner *runner, const Buffer *input, size_t bytes);
+MUST_USE Status offload_ready(Runner *runner, const Buffer *input, size_t bytes);
+
 /* ---- delayed scaling in fp8 ---- */
 
 MUST_USE Status runner_fp8_init(Runner *runner);

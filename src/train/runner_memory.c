@@ -1,8 +1,8 @@
 /* The blocks of a stage, and the buffers of micro-batches in flight through them.
  *
- * A buffer set (MicroBuffers) holds what backward needs of one micro-batch in one chunk: the chunk's input,
- * each block's output (the next block's input) and saved activations. The schedule determines how many sets a
- * chunk needs. Without backward two outputs are enough, used alternately.
+ * A buffer set (MicroBuffers) holds what backward needs of one micro-batch in one chunk: each block's input
+ * and saved activations. The schedule determines how many sets a chunk needs. Without backward, two inputs
+ * besides the chunk's are enough, used alternately.
  */
 #include <string.h>
 
@@ -53,15 +53,14 @@ Status runner_chunks_init(Runner *runner) {
 
 static void micro_buffers_done(MicroBuffers *buffer_set, int blocks) {
     for (int i = 0; i < blocks; i++) {
-        if (buffer_set->output) dev_free(&buffer_set->output[i]);
+        if (buffer_set->input) dev_free(&buffer_set->input[i]);
         if (buffer_set->saved) dev_free(&buffer_set->saved[i]);
         if (buffer_set->deferred) dev_free(&buffer_set->deferred[i]);
     }
-    free(buffer_set->output);
+    free(buffer_set->input);
     free(buffer_set->saved);
     free(buffer_set->deferred);
     dev_free(&buffer_set->ids);
-    dev_free(&buffer_set->input);
 }
 
 void runner_chunks_done(Runner *runner) {
@@ -80,10 +79,24 @@ void runner_chunks_done(Runner *runner) {
 
 /* ---- buffers of micro-batches ---- */
 
-static size_t rows_bytes(const Runner *runner) {
+size_t runner_rows_bytes(const Runner *runner) {
     Shape shape = runner_largest(runner);
     int64_t rows = shape.B * shape.T / (shape.sequence ? shape.tp : 1);
     return (size_t)(rows * runner->model->config.hidden) * dtype_size(shape.dtype);
+}
+
+/* Allocates the input of block i of a chunk. Backward reads the inputs of the blocks that it reaches; the
+ * output heads have computed their gradients. The embedding has no input. */
+static Status alloc_input(Runner *runner, const Chunk *chunk, int i, Buffer *ret_input) {
+    enum { ALTERNATING = 2 };
+    int at = chunk->first + i;
+    size_t rows = runner_rows_bytes(runner);
+    bool kept = runner->spec.train && at >= runner->model->lowest;
+    if (i == 0 && !chunk->from_stage) return OK;
+    if (!runner_offloads(runner))
+        return kept || i <= ALTERNATING ? dev_alloc(runner->device, MEM_ACTIVATIONS, rows, ret_input) : OK;
+    if (runner->model->block[at].ops->grads_in_forward) return OK;
+    return kept ? dev_alloc_host(runner->device, rows, ret_input) : OK;
 }
 
 static Status micro_buffers_init(Runner *runner, const Chunk *chunk, MicroBuffers *buffer_set,
@@ -91,27 +104,22 @@ static Status micro_buffers_init(Runner *runner, const Chunk *chunk, MicroBuffer
     const RunnerSpec *spec = &runner->spec;
     Device *device = runner->device;
     Shape shape = runner_largest(runner);
-    size_t blocks = (size_t)chunk->count, rows = rows_bytes(runner);
-    TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->output));
+    size_t blocks = (size_t)chunk->count;
+    TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->input));
     TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->saved));
     TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->deferred));
     size_t ids = host_batch_bytes(shape.B, shape.T, spec->seq, config_targets(&runner->model->config));
     TRY(dev_alloc(device, MEM_ACTIVATIONS, ids, &buffer_set->ids));
-    if (chunk->from_stage) TRY(dev_alloc(device, MEM_ACTIVATIONS, rows, &buffer_set->input));
     for (int i = 0; i < chunk->count; i++) {
         int at = chunk->first + i;
         const Block *block = &runner->model->block[at];
         size_t saved, scratch;
         block->ops->measure(block, shape, &saved, &scratch);
+        TRY(alloc_input(runner, chunk, i, &buffer_set->input[i]));
         if (runner_saves(runner, at)) TRY(dev_alloc(device, MEM_ACTIVATIONS, saved, &buffer_set->saved[i]));
         if (deferred && runner_defers(runner, at) && !runner_recomputes(runner, at))
             TRY(dev_alloc(device, MEM_ACTIVATIONS, block->ops->measure_deferred(block, shape),
                           &buffer_set->deferred[i]));
-        /* The chunk's last output goes to a message; the head has no output. Backward reads the outputs
-         * before the blocks that it reaches. */
-        bool kept = spec->train && at + 1 >= runner->model->lowest;
-        if (i + 1 < chunk->count && (kept || i < 2))
-            TRY(dev_alloc(device, MEM_ACTIVATIONS, rows, &buffer_set->output[i]));
     }
     return OK;
 }
@@ -198,7 +206,7 @@ Status message_open(Runner *runner, Stream *stream, MessageKind kind, int chunk,
                      sizeof *runner->message));
         message = &runner->message[runner->messages];
         *message = (StageMessage){0};
-        TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, rows_bytes(runner), &message->buffer));
+        TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, runner_rows_bytes(runner), &message->buffer));
         runner->messages++;
         TRY(stream_event_record(runner->stream, &message->freed)); /* the memory may have had an owner */
     }

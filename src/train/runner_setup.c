@@ -151,7 +151,8 @@ static Status alloc_units(Runner *runner) {
     ShardSpec shard = {.train = spec->train,
                        .sequence = runner_shape(runner, 1, 1, true).sequence,
                        .dtype = spec->dtype,
-                       .offload = spec->offload,
+                       .offload = offload_state(spec->offload),
+                       .from_host = runner->from_host,
                        .data = {.shard = mesh->shard, .replica = mesh->replica},
                        .tp = mesh->axis[AXIS_TP],
                        .model = mesh->model,
@@ -164,7 +165,7 @@ static Status alloc_units(Runner *runner) {
                        .outer = spec->outer};
     /* A single rank has nothing to shard. Offloaded parameters are fetched and released like ZeRO-3 shards.
      */
-    shard_stage(&shard, spec->offload == OFFLOAD_PARAMS ? 3 : mesh->shard->size > 1 ? (int)spec->zero : 0);
+    shard_stage(&shard, shard.offload == OFFLOAD_PARAMS ? 3 : mesh->shard->size > 1 ? (int)spec->zero : 0);
     if (shard.params) TRY(piece_size(runner, &shard.piece));
     TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
     note_pieces(runner);
@@ -260,6 +261,7 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     TRY(group_connect(runner->mesh->swap, EVERY_RANK));
     TRY(group_connect(runner->mesh->ring, EVERY_RANK));
     TRY(runner_chunks_init(runner));
+    TRY(offload_init(runner));
     TRY(alloc_units(runner));
     TRY(runner_fp8_init(runner));
     TRY(alloc_scratch(runner));
@@ -280,6 +282,7 @@ void runner_free(Runner *runner) {
     /* The last update may still be running. */
     if (runner->overlap.chain) status_free(stream_sync(runner->overlap.chain));
     if (runner->stream) status_free(stream_sync(runner->stream));
+    offload_done(runner);
     store_free(runner->params);
     store_free(runner->grads);
     for (int k = 0; k < OPTIM_STATES; k++) store_free(runner->state[k]);

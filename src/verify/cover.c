@@ -5,10 +5,14 @@
 
 enum { VALUES = 64, /* the most of an axis */ LAYERS = 6, HEADS = 4 };
 
-static const int values_of_rest[COVER_AXES] = {[COVER_ZERO] = 4,      [COVER_SCHEDULE] = SCHEDULE_EVAL,
-                                               [COVER_RECOMPUTE] = 3, [COVER_CONTEXT] = CONTEXT_BOTH,
-                                               [COVER_SEQUENCE] = 2,  [COVER_MICRO] = 2,
-                                               [COVER_OFFLOAD] = 3,   [COVER_KEEP] = 2};
+static const int values_of_rest[COVER_AXES] = {[COVER_ZERO] = 4,
+                                               [COVER_SCHEDULE] = SCHEDULE_EVAL,
+                                               [COVER_RECOMPUTE] = 3,
+                                               [COVER_CONTEXT] = CONTEXT_BOTH,
+                                               [COVER_SEQUENCE] = 2,
+                                               [COVER_MICRO] = 2,
+                                               [COVER_OFFLOAD] = OFFLOAD_COUNT,
+                                               [COVER_KEEP] = 2};
 
 bool trial_splits_context(const TrialSpec *spec) {
     int tp = mesh_extent(spec->mesh, AXIS_TP), cp = mesh_extent(spec->mesh, AXIS_CP);
@@ -37,7 +41,7 @@ bool trial_is_legal(const TrialSpec *spec) {
     if (spec->sequence && mesh.tp == 1) return false;
     if (!trial_splits_context(spec)) return false;
     if (spec->keep && spec->zero != 3) return false;
-    if (spec->offload == OFFLOAD_PARAMS && spec->zero != 3) return false;
+    if (offload_state(spec->offload) == OFFLOAD_PARAMS && spec->zero != 3) return false;
     if (spec->schedule != SCHEDULE_1F1B && mesh.pp == 1) return false;
     if (spec->schedule == SCHEDULE_INTERLEAVED && micros % mesh.pp) return false;
     return !spec->fp8 || spec->micro_batch > 1; /* rows come in multiples of 16 */

@@ -102,6 +102,7 @@ static void sharded(void **state) {
                                      .recompute = (Recompute)recompute,
                                      .mlp_rows = 5,
                                      .schedule = keep ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B,
+                                     .offload = (zero + shape) % 2 ? OFFLOAD_NONE : OFFLOAD_ACTIVATIONS,
                                      .dtype = recompute == 1 ? DT_BF16 : DT_F32};
                     layout.mesh.dp = world->size / (int)mesh_ranks(layout.mesh, AXES_ALL);
                     if (layout.mesh.dp > 0 && mesh_copies(layout.mesh) > 1 && trial_splits_context(&layout))
@@ -160,6 +161,7 @@ static void stages(void **state) {
                                  .schedule = kinds[at],
                                  .recompute = (Recompute)recompute,
                                  .mlp_rows = 5,
+                                 .offload = (at + recompute) % 2 ? OFFLOAD_NONE : OFFLOAD_ACTIVATIONS,
                                  .dtype = at % 2 ? DT_BF16 : DT_F32};
                 check_plan(world, &layout);
             }
@@ -183,12 +185,14 @@ static void together(void **state) {
 
 static void offloaded(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    for (int offload = 0; offload < 3; offload++) {
+    for (int offload = 0; offload < OFFLOAD_COUNT; offload++) {
+        Offload host = offload_state((Offload)offload);
         Layout layout = {.job = JOB_GPT2,
                          .mesh = {.dp = world->size, .tp = 1, .pp = 1},
-                         .zero = offload == OFFLOAD_PARAMS ? 3 : offload,
+                         .zero = host == OFFLOAD_PARAMS ? 3 : (int)host,
                          .micro_batch = 2,
                          .offload = (Offload)offload,
+                         .recompute = offload % 2 ? RECOMPUTE_BLOCK : RECOMPUTE_NONE,
                          .dtype = DT_BF16};
         check_plan(world, &layout);
     }
@@ -207,6 +211,7 @@ static void frozen(void **state) {
                          .schedule = at % 2 ? SCHEDULE_1F1B : SCHEDULE_ZERO_BUBBLE,
                          .recompute = (Recompute)(at % 3),
                          .mlp_rows = 5,
+                         .offload = at % 2 ? OFFLOAD_NONE : OFFLOAD_ACTIVATIONS,
                          .grad_type = staged ? GRAD_FP32 : (GradType)(at % 3),
                          .dtype = at % 2 ? DT_BF16 : DT_F32,
                          .freeze = {"*", "!layer.*.attn.out", "!layer.[45]"}};

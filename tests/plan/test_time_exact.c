@@ -77,6 +77,30 @@ static void launches_leave_the_device_idle(void **state) {
     assert_float_equal(slow.utilization * slow.step_s / fast.step_s, 1, 1e-6);
 }
 
+/* Copies of layers' inputs to the host and back are hidden unless they take longer than a layer. A rank with
+ * one micro-batch still has the last two inputs when backward begins. */
+static void offloaded_inputs_overlap(void **state) {
+    enum { LAYERS = 8, COPIES = 2 * LAYERS - 2, ROWS_BYTES = 128 * 256 * 2 };
+    Cluster cluster = ideal();
+    PlanSpec spec = small(LAYERS, 2);
+    double kept, left;
+    spec.mesh.dp = 2; /* a single rank overlaps forward and update */
+    spec.config.run.recompute = RECOMPUTE_BLOCK;
+    StepEstimate before = time_of("kept", &cluster, spec, &kept);
+    spec.config.run.offload = OFFLOAD_ACTIVATIONS;
+    StepEstimate fast = time_of("fast link", &cluster, spec, &left);
+    assert_float_equal(fast.step_s / before.step_s, 1, 1e-6);
+    assert_true(left < kept);
+    double layer_s = before.phase_s[TIME_FORWARD] / (LAYERS + 1);
+    cluster.host.bandwidth = 2 * ROWS_BYTES / layer_s;
+    StepEstimate hidden = time_of("link of twice the speed", &cluster, spec, NULL);
+    assert_float_equal(hidden.step_s / before.step_s, 1, 2e-3); /* a copy is 15e-3 of it */
+    cluster.host.bandwidth = 0.01 * ROWS_BYTES / before.step_s;
+    double copies = time_of("slow link", &cluster, spec, NULL).step_s / (100 * before.step_s);
+    if (copies < COPIES - 3 || copies > COPIES + 1)
+        fail_msg("a step takes as long as %g copies; expected about %d", copies, COPIES);
+}
+
 /* An all-to-all of a dry run takes as long as its bytes on the slower link: those to ranks of the node, or
  * those that all ranks of the node send to other nodes. The last rank sends and receives nothing. */
 static void all_to_all_on_links(void **state) {
@@ -292,6 +316,7 @@ int main(void) {
         cmocka_unit_test(ideal_links_cost_nothing),
         cmocka_unit_test(bubble_of_1f1b),
         cmocka_unit_test(launches_leave_the_device_idle),
+        cmocka_unit_test(offloaded_inputs_overlap),
         cmocka_unit_test(all_to_all_on_links),
         cmocka_unit_test(slow_links_cost_time),
         cmocka_unit_test(nodes_share_a_link),

@@ -185,7 +185,7 @@ static void check_options(Matrix *matrix, MeshSpec mesh, JobKind job) {
         int micros = BATCH / mesh.dp / layout.micro_batch;
         if (micros < 1 || (layout.sequence && mesh.tp == 1) || !trial_splits_context(&layout)) continue;
         if (layout.schedule == SCHEDULE_INTERLEAVED && micros % mesh.pp) continue;
-        matrix->legal++;
+        layout.offload = matrix->legal++ % 2 ? OFFLOAD_ACTIVATIONS : OFFLOAD_NONE;
         tried++;
         check(matrix->world, &layout);
         matrix->done++;
@@ -206,19 +206,23 @@ static void test_matrix(void **state) {
     references_done();
 }
 
-/* Whether the weights that this rank updates have the bits of another run, which has all of them or the same
- * shards. */
-static bool same_weights(const Outcome *found, const Outcome *expected) {
+/* Whether the weights that this rank updates have the bits of another run in the same layout. */
+static bool same_shards(const Outcome *found, const Outcome *expected) {
     const Store *own = found->runner->params, *other = expected->runner->params;
-    const char *name = "";
     bool same = true;
-    if (!expected->trial.spec.zero) return max_weight_diff(found, expected, &name) == 0;
     for (int i = 0; i < own->model->units; i++) {
         CLEANUP(mem_freep) float *a = unit_values(own, i), *b = unit_values(other, i);
         same &= own->first[i] == other->first[i] && own->count[i] == other->count[i] &&
                 !memcmp(a, b, (size_t)own->count[i] * sizeof *a);
     }
     return same;
+}
+
+/* The same if the other run may have all weights instead. */
+static bool same_weights(const Outcome *found, const Outcome *expected) {
+    const char *name = "";
+    if (!expected->trial.spec.zero) return max_weight_diff(found, expected, &name) == 0;
+    return same_shards(found, expected);
 }
 
 /* The lowest ZeRO stage with the same bits. NCCL adds in one order when it reduces, in another when it also
@@ -348,7 +352,67 @@ static void test_chunks(void **state) {
     }
 }
 
-/* The same with a vocabulary that is gathered in pieces, in fp32 and bf16. */
+/* Inputs of layers in host memory, with several micro-batches, in all kinds of layouts: the same bits. */
+static void test_offload_activations(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    static const Layout layouts[] = {
+        {.job = JOB_GPT2, .mesh = {.tp = 1, .pp = 1}, .recompute = RECOMPUTE_BLOCK},
+        {.job = JOB_BERT, .mesh = {.tp = 1, .pp = 1}, .recompute = RECOMPUTE_BLOCK, .dtype = DT_BF16},
+        {.job = JOB_LLAMA, .mesh = {.tp = 1, .pp = 1}, .zero = 3, .dtype = DT_F16},
+        {.job = JOB_LLAMA,
+         .mesh = {.tp = 1, .pp = 1},
+         .zero = 3,
+         .recompute = RECOMPUTE_BLOCK,
+         .offload = OFFLOAD_PARAMS},
+        {.job = JOB_GPT2,
+         .mesh = {.tp = 1, .pp = 2},
+         .recompute = RECOMPUTE_BLOCK,
+         .offload = OFFLOAD_OPTIMIZER},
+        {.job = JOB_BERT,
+         .mesh = {.tp = 1, .pp = 2},
+         .recompute = RECOMPUTE_BLOCK,
+         .schedule = SCHEDULE_GPIPE},
+        {.job = JOB_GPT2,
+         .mesh = {.tp = 1, .pp = 2},
+         .recompute = RECOMPUTE_BLOCK,
+         .schedule = SCHEDULE_INTERLEAVED,
+         .chunks = 2},
+        {.job = JOB_GPT2,
+         .mesh = {.tp = 1, .pp = 2},
+         .recompute = RECOMPUTE_SELECTIVE,
+         .schedule = SCHEDULE_ZERO_BUBBLE},
+        {.job = JOB_BERT,
+         .mesh = {.tp = 1, .pp = 2},
+         .recompute = RECOMPUTE_BLOCK,
+         .schedule = SCHEDULE_ZERO_BUBBLE},
+        {.job = JOB_GPT2, .mesh = {.tp = 2, .pp = 1}, .recompute = RECOMPUTE_BLOCK, .sequence = true},
+        {.job = JOB_LLAMA,
+         .mesh = {.tp = 1, .pp = 1, .cp = 2},
+         .recompute = RECOMPUTE_BLOCK,
+         .cp_mode = CONTEXT_HEADS},
+    };
+    if (world->size > 2) skip();
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        Layout layout = layouts[i];
+        layout.mesh.dp = world->size / (int)mesh_ranks(layout.mesh, AXES_ALL);
+        layout.micro_batch = 1;
+        layout.mlp_rows = 5;
+        if (!layout.mesh.dp) continue;
+        CLEANUP(outcome_done) Outcome kept = run(world, &layout, STEPS_EXACT);
+        layout.offload = offload_join(layout.offload, OFFLOAD_ACTIVATIONS);
+        CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS_EXACT);
+        if (memcmp(found.loss, kept.loss, STEPS_EXACT * sizeof *found.loss) ||
+            memcmp(found.norm, kept.norm, STEPS_EXACT * sizeof *found.norm) || found.eval != kept.eval ||
+            !same_shards(&found, &kept))
+            fail_msg("%s: not the bits of the same run without", layout_text(&layout));
+        if (found.device == kept.device) continue; /* runs on a GPU share it */
+        assert_true(found.device->host.peak > kept.device->host.peak);
+        if (layout.mesh.pp == 1)
+            assert_true(found.device->mem[MEM_ACTIVATIONS].peak < kept.device->mem[MEM_ACTIVATIONS].peak);
+    }
+}
+
+/* Offloaded parameters with a vocabulary that is gathered in pieces, in fp32 and bf16. */
 static void test_offload_pieces(void **state) {
     Group *world = ((Ranks *)*state)->world;
     if (world->size == 1 || world->size > 4) skip();
@@ -549,10 +613,15 @@ static void test_qat(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_pieces),  cmocka_unit_test(test_chunks),
-    cmocka_unit_test(test_matrix),  cmocka_unit_test(test_bits),
-    cmocka_unit_test(test_qat),     cmocka_unit_test(test_hybrid),
-    cmocka_unit_test(test_offload), cmocka_unit_test(test_offload_pieces),
+    cmocka_unit_test(test_pieces),
+    cmocka_unit_test(test_chunks),
+    cmocka_unit_test(test_matrix),
+    cmocka_unit_test(test_bits),
+    cmocka_unit_test(test_qat),
+    cmocka_unit_test(test_hybrid),
+    cmocka_unit_test(test_offload),
+    cmocka_unit_test(test_offload_pieces),
+    cmocka_unit_test(test_offload_activations),
 };
 
 RANKS_MAIN(tests)

@@ -118,10 +118,16 @@ static void test_modes_are_exact(void **state) {
     Shell *shell = *state;
     write_text(shell);
     static const char *const models[] = {TINY, TINY_BERT};
-    static const char *const ways[] = {"", "--recompute selective", "--recompute block",
-                                       "--offload optimizer", "--offload params"};
+    static const char *const ways[] = {"",
+                                       "--recompute selective",
+                                       "--recompute block",
+                                       "--offload optimizer",
+                                       "--offload params",
+                                       "--offload optimizer,activations --recompute block"};
+    static const char *const offloaded[] = {"none",      "none",   "none",
+                                            "optimizer", "params", "optimizer+activations"};
     for (int m = 0; m < 2; m++)
-        for (int w = 0; w < 5; w++) {
+        for (int w = 0; w < 6; w++) {
             char command[1024], first[128], other[128];
             snprintf(command, sizeof command, "%s --steps 10 %s --out %d.%d", models[m], ways[w], m, w);
             assert_shell(shell, command, 0, "");
@@ -132,7 +138,7 @@ static void test_modes_are_exact(void **state) {
             json_t *summary = read_json(shell, other);
             const json_t *layout = json_object_get(summary, "layout");
             const char *offload = json_string_value(json_object_get(layout, "offload"));
-            assert_string_equal(offload, w == 3 ? "optimizer" : w == 4 ? "params" : "none");
+            assert_string_equal(offload, offloaded[w]);
             json_decref(summary);
         }
 }

@@ -56,7 +56,7 @@ static void illegal_layouts_are_known(void **state) {
     bad[1].mesh.dp = 16;                                  /* batch */
     bad[2].mesh.pp = 4, bad[2].chunks = 2;                /* layers */
     bad[3].keep = true;                                   /* only with ZeRO-3 */
-    bad[4].offload = OFFLOAD_PARAMS;                      /* likewise */
+    bad[4].offload = OFFLOAD_COUNT - 1;                   /* likewise: parameters */
     bad[5].mesh.tp = 1, bad[5].sequence = true;           /* needs tensor parallelism */
     bad[6].mesh.pp = 1, bad[6].schedule = SCHEDULE_GPIPE; /* needs stages */
     bad[7].cp_mode = CONTEXT_RING;                        /* needs parts of sequences */
