@@ -125,11 +125,22 @@ static void print_zero(const PlanSpec *spec, char text[CHANGE_TEXT]) {
     setting_print(text, CHANGE_TEXT, "{zero} %lld", (long long)spec->config.run.zero);
 }
 
+/* Other programs do not offload. A CPU's device and host share memory. */
+static bool can_offload(const PlanSpec *spec) {
+    return !spec->software && strcmp(spec->config.device.name, "cpu");
+}
+
 static bool apply_offload(PlanSpec *spec) {
-    if (spec->software) return false;                           /* other programs do not offload */
-    if (!strcmp(spec->config.device.name, "cpu")) return false; /* device and host share memory */
-    if (spec->config.run.offload == OFFLOAD_PARAMS) return false;
+    if (!can_offload(spec) || offload_state(spec->config.run.offload) == OFFLOAD_PARAMS) return false;
     spec->config.run.offload++;
+    return true;
+}
+/* Otherwise layers keep far more than their inputs. */
+static bool apply_activations(PlanSpec *spec) {
+    Offload *offload = &spec->config.run.offload;
+    if (!can_offload(spec) || offload_activations(*offload)) return false;
+    if (spec->config.run.recompute != RECOMPUTE_BLOCK) return false;
+    *offload = offload_join(*offload, OFFLOAD_ACTIVATIONS);
     return true;
 }
 static void print_offload(const PlanSpec *spec, char text[CHANGE_TEXT]) {
@@ -161,12 +172,13 @@ static void print_mesh(const PlanSpec *spec, char text[CHANGE_TEXT]) {
 
 static const Change changes[] = {
     {apply_micro_batch, print_micro_batch}, {apply_recompute, print_recompute}, {apply_zero, print_zero},
-    {apply_offload, print_offload},         {apply_tensor, print_mesh},         {apply_pipeline, print_mesh},
+    {apply_offload, print_offload},         {apply_activations, print_offload}, {apply_tensor, print_mesh},
+    {apply_pipeline, print_mesh},
 };
 
 enum {
     CHANGES = sizeof changes / sizeof *changes,
-    SAME_RANKS = 4 /* the first ones keep the number of ranks */
+    SAME_RANKS = 5 /* the first ones keep the number of ranks */
 };
 
 /* ---- search ---- */
@@ -228,7 +240,8 @@ static void add_change(Fit *fit, const PlanSpec *spec, const Change *const *appl
     for (int i = 0; i < count && used < FIT_TEXT; i++) {
         char text[CHANGE_TEXT];
         applied[i]->print(spec, text);
-        used += (size_t)snprintf(change->options + used, FIT_TEXT - used, i ? " %s" : "%s", text);
+        if (strstr(change->options, text)) continue; /* two changes of one option */
+        used += (size_t)snprintf(change->options + used, FIT_TEXT - used, used ? " %s" : "%s", text);
     }
 }
 

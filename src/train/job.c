@@ -340,7 +340,8 @@ static Status resolve_device(Job *job) {
     job->device = device->on ? device->on : job->own_device;
     if (job->settings.run.train)
         job->device->advice = device_is_host(job->device) ? TRY_SMALLER TRY_SPLITTING
-                                                          : TRY_SMALLER "{offload} params, " TRY_SPLITTING;
+                                                          : TRY_SMALLER
+                                  "{offload} params+activations, " TRY_SPLITTING;
     if (device_is_dryrun(job->device)) return OK;
     device_allow_tf32(job->device, precision.tf32);
     return device_check_precision(job->device, precision.name);

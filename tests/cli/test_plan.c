@@ -252,6 +252,18 @@ static void fits_clusters(void **state) {
     assert_contains(ran.out, "with Megatron-LM (2019)");
     assert_contains(ran.out, "--ranks 16 --dp 8 --tp 2 --pp 1 ");
     ran_done(&ran);
+    static const char *const kept[][2] = {
+        {"block", "--offload optimizer+activations "},
+        {"none", "--recompute block --offload optimizer+activations "},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        ran = program_run("plan", "--cluster", "h200", "--model", "llama-3-8b", "--seq",
+                          i ? "524288" : "262144", "--batch", "1", "--offload", "optimizer", "--recompute",
+                          kept[i][0]);
+        assert_int_equal(ran.code, 0);
+        assert_contains(ran.out, kept[i][1]);
+        ran_done(&ran);
+    }
     assert_refused(2, "which does not offload", "plan", "--cluster", "dgx2-v100", "--offload", "optimizer");
     assert_refused(2, "did you mean 'dgx-a100'?", "plan", "--cluster", "dgx-a10");
     assert_refused(2, "does not support it; use fp32, fp16", "plan", "--cluster", "dgx2-v100", "--precision",
