@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include "cli/keys.h"
+#include "parallel/shard.h"
 
 static Status take_accumulation(Invocation *call, const Key *key, json_t *value) {
     json_int_t steps = json_integer_value(value);
@@ -33,16 +34,31 @@ static Status take_scale_power(Invocation *call, const Key *key, json_t *value) 
     return configfile_set(call, key->option, key->path, scale);
 }
 
+/* Several keys say together what is offloaded. */
+static Status add_offload(Invocation *call, const Key *key, Offload what) {
+    const Slot *slot = invocation_slot(call, "offload");
+    const char *before = slot->file_value ? json_string_value(slot->file_value) : NULL;
+    for (int i = 0; before && i < OFFLOAD_COUNT; i++)
+        if (!strcmp(before, offload_names[i])) what = offload_join(what, (Offload)i);
+    if (before) configfile_unset(call, "offload");
+    return key_set_text(call, "offload", key->path, offload_names[what]);
+}
+
+/* Offloaded parameters imply an offloaded optimizer. */
+static Offload offloaded_by(const Key *key) {
+    return strstr(key->path, "param") ? OFFLOAD_PARAMS : OFFLOAD_OPTIMIZER;
+}
+
 static Status take_offload(Invocation *call, const Key *key, json_t *value) {
-    const char *device = json_string_value(value),
-               *what = strstr(key->path, "param") ? "params" : "optimizer";
+    const char *device = json_string_value(value);
     if (device && strcmp(device, "none") == 0) return OK;
     if (!device || strcmp(device, "cpu") != 0) return key_must_be(call, key->path, "\"none\" or \"cpu\"");
-    /* Offloaded parameters imply an offloaded optimizer. */
-    const Slot *slot = invocation_slot(call, key->option);
-    if (slot->file_value && strcmp(json_string_value(slot->file_value), "params") == 0) return OK;
-    if (slot->file_value) configfile_unset(call, key->option);
-    return key_set_text(call, key->option, key->path, what);
+    return add_offload(call, key, offloaded_by(key));
+}
+
+static Status take_old_offload(Invocation *call, const Key *key, json_t *value) {
+    if (!json_is_boolean(value)) return key_must_be(call, key->path, "true or false");
+    return json_is_true(value) ? add_offload(call, key, offloaded_by(key)) : OK;
 }
 
 /* Any of these settings means that activations are checkpointed. */
@@ -51,6 +67,11 @@ static Status take_recompute(Invocation *call, const Key *key, json_t *value) {
     if (!json_is_boolean(value) && !json_is_number(value))
         return key_must_be(call, key->path, "true, false or a number");
     return on ? key_set_text(call, key->option, key->path, "block") : OK;
+}
+
+static Status take_cpu_checkpointing(Invocation *call, const Key *key, json_t *value) {
+    TRY(take_recompute(call, key, value));
+    return json_is_true(value) ? add_offload(call, key, OFFLOAD_ACTIVATIONS) : OK;
 }
 
 /* weft reduces and accumulates gradients in fp32. */
@@ -103,11 +124,11 @@ static const Key keys[] = {
     TAKE("zero_optimization.offload_optimizer.device", "offload", take_offload),
     TAKE("zero_optimization.offload_param.device", "offload", take_offload),
     /* of the first releases: */
-    WHEN("zero_optimization.cpu_offload", "offload", "optimizer"),
-    WHEN("zero_optimization.cpu_offload_params", "offload", "params"),
+    TAKE("zero_optimization.cpu_offload", "offload", take_old_offload),
+    TAKE("zero_optimization.cpu_offload_params", "offload", take_old_offload),
     TAKE("activation_checkpointing.enabled", "recompute", take_recompute),
     TAKE("activation_checkpointing.partition_activations", "recompute", take_recompute),
-    TAKE("activation_checkpointing.cpu_checkpointing", "recompute", take_recompute),
+    TAKE("activation_checkpointing.cpu_checkpointing", "recompute", take_cpu_checkpointing),
     TAKE("activation_checkpointing.contiguous_memory_optimization", "recompute", take_recompute),
     TAKE("activation_checkpointing.number_checkpoints", "recompute", take_recompute),
     SET("pipeline.stages", "pp"),

@@ -192,6 +192,8 @@ static const ForeignRow options[] = {
      "--offload optimizer", "offloading the optimizer state"},
     {"DeepSpeed: offload-param; accelerate: fsdp-cpu-offload",
      "--offload params", "offloading the parameters"},
+    {"DeepSpeed: cpu-checkpointing checkpoint-in-cpu; TRL: activation-offloading",
+     "--offload activations", "offloading the activations"},
     /* layout */
     {"Megatron-LM: tensor-model-parallel-size model-parallel-size; vLLM: tensor-parallel-size "
      "tensor-parallel",
@@ -412,6 +414,7 @@ static const ForeignRow values[] = {
     {"off", "--recompute none", ""},
     {"cpu", "--offload optimizer", ""},
     {"param", "--offload params", ""},
+    {"activation", "--offload activations", ""},
     {"1F1B", "--pp-schedule 1f1b", ""},
     {"interleaved-1f1b vpp", "--pp-schedule interleaved", ""},
     {"zb zbh1", "--pp-schedule zero-bubble", ""},

@@ -214,6 +214,11 @@ static void training_arguments(void **state) {
     assert_text("{\"fp16\": false, \"bf16\": true}", 1, "{\"precision\": \"bf16\"}");
     assert_text("{\"fp16\": true}", 1, "{\"precision\": \"fp16\"}");
     assert_text("{\"fsdp\": \"full_shard auto_wrap offload\"}", 2, "{\"zero\": 3, \"offload\": \"params\"}");
+    assert_text("{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}", 1,
+                "{\"recompute\": \"block\", \"offload\": \"activations\"}");
+    assert_text("{\"zero_optimization\": {\"cpu_offload\": true, \"cpu_offload_params\": true}, "
+                "\"activation_checkpointing\": {\"cpu_checkpointing\": true}}",
+                1, "{\"recompute\": \"block\", \"offload\": \"params+activations\"}");
     assert_text("{\"fsdp\": [\"shard_grad_op\"]}", 2, "{\"zero\": 2, \"offload\": null}");
     assert_text("{\"validation_split_percentage\": 5}", 1, "{\"val-fraction\": 0.05}");
     assert_text("{\"use_cpu\": true, \"disable_tqdm\": true}", 1, "{\"device\": \"cpu\", \"quiet\": true}");
