@@ -136,22 +136,48 @@ static void schedule_text(char text[32], const json_t *layout) {
         snprintf(text, 32, "%s", json_string_or(layout, "pp_schedule", ""));
 }
 
-/* The column of context parallelism, or its title, which only searches with long sequences have. */
-static void show_context(const json_t *layout, bool has, FILE *out) {
-    char text[32] = "cp";
-    double cp = layout ? json_number_at(layout, "cp") : 0;
-    if (layout)
-        snprintf(text, sizeof text, cp > 1 ? "%.0f %s" : "-", cp, json_string_or(layout, "cp_mode", ""));
-    if (has) fprintf(out, " %-9s", text);
+/* Ranks and mode of context parallelism, for heads+ring with the size of a group: "8 heads 4+ring". */
+enum { CONTEXT_TEXT = 32 };
+static const char *context_text(char text[CONTEXT_TEXT], const json_t *layout) {
+    double cp = json_number_at(layout, "cp"), heads = json_number_at(layout, "cp_heads");
+    const char *mode = json_string_or(layout, "cp_mode", "");
+    if (cp < 2)
+        snprintf(text, CONTEXT_TEXT, "-");
+    else if (heads > 0)
+        snprintf(text, CONTEXT_TEXT, "%.0f heads %.0f+ring", cp, heads);
+    else
+        snprintf(text, CONTEXT_TEXT, "%.0f %s", cp, mode);
+    return text;
 }
 
-static void show_row(const json_t *plan, int number, bool parts, FILE *out) {
+/* The column of context parallelism, or its title; `width` 0: a search without long sequences has none. */
+static void show_context(const json_t *layout, int width, FILE *out) {
+    char text[CONTEXT_TEXT] = "cp";
+    if (layout) context_text(text, layout);
+    if (width) fprintf(out, " %-*s", width, text);
+}
+
+static int context_width(const json_t *best) {
+    enum { LEAST = 9 };
+    char text[CONTEXT_TEXT];
+    int width = 0;
+    for (size_t i = 0; i < json_array_size(best); i++) {
+        const json_t *layout = json_object_get(json_array_get(best, i), "layout");
+        int length = (int)strlen(context_text(text, layout));
+        if (json_number_at(layout, "cp") < 2) continue;
+        if (width < LEAST) width = LEAST;
+        if (width < length) width = length;
+    }
+    return width;
+}
+
+static void show_row(const json_t *plan, int number, int context, FILE *out) {
     const json_t *layout = json_object_get(plan, "layout");
     char memory[FORMAT_SIZE], step[FORMAT_SIZE], tokens[FORMAT_SIZE], schedule[32];
     schedule_text(schedule, layout);
     fprintf(out, "%3d %5.0f %3.0f %3.0f", number, json_number_at(layout, "dp"), json_number_at(layout, "tp"),
             json_number_at(layout, "pp"));
-    show_context(layout, parts, out);
+    show_context(layout, context, out);
     fprintf(out, " %4.0f %5.0f x %-5.0f %-15s %-9s %3s %9s %9s %8s %6.1f%% %6.1f%%\n",
             json_number_at(layout, "zero"), json_number_at(layout, "micros"),
             json_number_at(layout, "micro_batch"), schedule, json_string_or(layout, "recompute", ""),
@@ -164,15 +190,13 @@ static void show_row(const json_t *plan, int number, bool parts, FILE *out) {
 
 static void show_best(const json_t *result, FILE *out) {
     const json_t *best = json_object_get(result, "best");
-    bool parts = false;
-    for (size_t i = 0; i < json_array_size(best); i++)
-        parts |= json_number_at(json_object_get(json_array_get(best, i), "layout"), "cp") > 1;
+    int context = context_width(best);
     fprintf(out, "%3s %5s %3s %3s", "", "dp", "tp", "pp");
-    show_context(NULL, parts, out);
+    show_context(NULL, context, out);
     fprintf(out, " %4s %13s %-15s %-9s %3s %9s %9s %8s %7s %7s\n", "zero", "micro-batches", "schedule",
             "recompute", "sp", "memory", "step", "tokens/s", "MFU", "bubble");
     for (size_t i = 0; i < json_array_size(best); i++)
-        show_row(json_array_get(best, i), (int)i + 1, parts, out);
+        show_row(json_array_get(best, i), (int)i + 1, context, out);
 }
 
 /* The phases of the fastest layout's step. */

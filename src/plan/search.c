@@ -189,6 +189,13 @@ typedef struct Grid {
     bool fits;
 } Grid;
 
+/* Whether two layouts have the same extents. How context parallelism groups its ranks is part of its mode. */
+static bool same_extents(const SearchLayout *a, const SearchLayout *b) {
+    MeshSpec one = a->mesh, other = b->mesh;
+    one.heads = other.heads = 0;
+    return mesh_same(one, other);
+}
+
 /* Plans the fastest layout that fits of every grid, since estimates can be wrong for an entire grid. */
 static Status plan_grids(Finder *finder) {
     const SearchSpace *space = &finder->space;
@@ -199,7 +206,7 @@ static Status plan_grids(Finder *finder) {
         const SearchLayout *layout = &space->layout[i];
         int k = 0;
         if (fit_margin * layout->bytes > finder->found.available) continue;
-        while (k < grids && !mesh_same(seen[k].layout.mesh, layout->mesh)) k++;
+        while (k < grids && !same_extents(&seen[k].layout, layout)) k++;
         if (k == grids && grids == MAX_GRIDS) continue;
         if (k == grids) seen[grids++] = (Grid){.layout = *layout};
         if (seen[k].fits || seen[k].tries++ == GRID_TRIES) continue;
@@ -211,10 +218,11 @@ static Status plan_grids(Finder *finder) {
 
 /* Whether two layouts have the same grid and differ in exactly one other setting. */
 static bool is_neighbor(const SearchLayout *a, const SearchLayout *b) {
-    int differences = (a->zero != b->zero) + (a->sequence != b->sequence) + (a->cp_mode != b->cp_mode) +
+    int differences = (a->zero != b->zero) + (a->sequence != b->sequence) +
+                      (a->cp_mode != b->cp_mode || a->mesh.heads != b->mesh.heads) +
                       (a->recompute != b->recompute) + (a->micro_batch != b->micro_batch) +
                       (a->schedule != b->schedule || a->chunks != b->chunks);
-    return differences == 1 && mesh_same(a->mesh, b->mesh);
+    return differences == 1 && same_extents(a, b);
 }
 
 /* Hill climbing: plans the neighbors of the best layouts until no new ones are found. */
@@ -376,6 +384,7 @@ static bool is_other(const Finder *finder, const SearchLayout *l, SearchOther ot
     case OTHER_HEADS: return parts && l->cp_mode == CONTEXT_HEADS;
     case OTHER_GATHER: return parts && l->cp_mode == CONTEXT_GATHER;
     case OTHER_RING: return parts && l->cp_mode == CONTEXT_RING;
+    case OTHER_BOTH: return parts && l->cp_mode == CONTEXT_BOTH;
     case OTHER_NO_RECOMPUTE: return l->recompute == RECOMPUTE_NONE;
     case OTHER_1F1B: return l->mesh.pp > 1 && l->schedule == SCHEDULE_1F1B;
     default: return false;

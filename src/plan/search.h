@@ -70,6 +70,7 @@ typedef enum {
     OTHER_HEADS,    /* context parallelism in each mode */
     OTHER_GATHER,
     OTHER_RING,
+    OTHER_BOTH,
     OTHER_NO_RECOMPUTE, /* no recompute */
     OTHER_1F1B,         /* pipeline with the non-interleaved 1F1B schedule */
     OTHER_LARGE,        /* the fastest by estimate of those that do not fit */

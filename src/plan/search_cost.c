@@ -74,6 +74,7 @@ static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, L
            backward = backward_of(&more.time) - backward_of(&less.time);
     *ret_cost = (LayerCost){.tp = layout->mesh.tp,
                             .cp = mesh_extent(layout->mesh, AXIS_CP),
+                            .cp_heads = layout->mesh.heads,
                             .cp_mode = layout->cp_mode,
                             .sequence = layout->sequence,
                             .micro_batch = layout->micro_batch,
@@ -96,8 +97,9 @@ static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, L
 
 static bool matches(const LayerCost *cost, const SearchLayout *layout) {
     return cost->tp == layout->mesh.tp && cost->cp == mesh_extent(layout->mesh, AXIS_CP) &&
-           cost->cp_mode == layout->cp_mode && cost->sequence == layout->sequence &&
-           cost->micro_batch == layout->micro_batch && cost->recompute == layout->recompute;
+           cost->cp_mode == layout->cp_mode && cost->cp_heads == layout->mesh.heads &&
+           cost->sequence == layout->sequence && cost->micro_batch == layout->micro_batch &&
+           cost->recompute == layout->recompute;
 }
 
 static Status find_layer(SearchCosts *costs, const SearchLayout *layout, const LayerCost **ret_cost) {

@@ -6,9 +6,9 @@
 #include "plan/software.h"
 
 /* The cost on one rank of a layer, and of the ends (embedding and output head), for one micro-batch. The
- * first four fields are the key. */
+ * fields up to `recompute` are the key. */
 typedef struct LayerCost {
-    int tp, cp;
+    int tp, cp, cp_heads;
     ContextMode cp_mode;
     bool sequence;
     int64_t micro_batch;

@@ -17,7 +17,7 @@ const char *search_options(const SearchLayout *l, char text[SEARCH_OPTIONS]) {
     if (mesh_extent(l->mesh, AXIS_CP) > 1)
         used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {cp-mode} %s",
                               context_mode_names[l->cp_mode]);
-    if (l->cp_mode == CONTEXT_BOTH)
+    if (l->mesh.heads)
         used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {cp-heads} %d", l->mesh.heads);
     if (l->mesh.pp > 1)
         used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {pp-schedule} %s",
@@ -43,6 +43,8 @@ const char *search_other_name(SearchOther other) {
         [OTHER_HEADS] = "fastest with context parallelism that exchanges positions for heads",
         [OTHER_GATHER] = "fastest with context parallelism that gathers keys and values",
         [OTHER_RING] = "fastest with context parallelism around a ring",
+        [OTHER_BOTH] =
+            "fastest with context parallelism that exchanges heads in groups, around a ring of them",
         [OTHER_NO_RECOMPUTE] = "fastest without recompute",
         [OTHER_1F1B] = "fastest with the non-interleaved 1F1B schedule",
         [OTHER_LARGE] = "fastest estimate, but does not fit",
@@ -54,6 +56,22 @@ const char *search_other_name(SearchOther other) {
 
 static const double same_speed = 1.005; /* layouts closer than this are equally fast */
 
+static const char *communication_text(const SearchLayout *first, const SearchLayout *other) {
+    static const char *const modes[CONTEXT_MODES] = {
+        [CONTEXT_HEADS] = "communication (all exchange heads)",
+        [CONTEXT_GATHER] = "communication (keys and values gathered)",
+        [CONTEXT_RING] = "communication (keys and values passed from rank to rank)",
+        [CONTEXT_BOTH] = "communication (heads exchanged in groups, keys and values passed on)"};
+    bool parts = mesh_extent(other->mesh, AXIS_CP) > 1;
+    bool differs = other->cp_mode != first->cp_mode || other->mesh.heads != first->mesh.heads;
+    return other->zero == 3                  ? "parameter all-gathers and gradient reduce-scatters"
+           : other->mesh.tp > first->mesh.tp ? "communication between more tensor-parallel ranks"
+           : other->mesh.dp > first->mesh.dp ? "gradient reduction over more replicas"
+           : other->mesh.cp > first->mesh.cp ? "communication between more parts of sequences"
+           : parts && differs                ? modes[other->cp_mode]
+                                             : "communication";
+}
+
 /* Completes "3 ms more in ...": the phase that takes longer, with the reason if the layouts show it. */
 static const char *phase_text(TimePhase phase, const SearchLayout *first, const SearchLayout *other) {
     switch (phase) {
@@ -64,12 +82,7 @@ static const char *phase_text(TimePhase phase, const SearchLayout *first, const 
                : other->micro_batch > first->micro_batch ? "compute (slowest stage)"
                                                          : "compute";
     case TIME_RECOMPUTE: return "recompute";
-    case TIME_COMMUNICATION:
-        return other->zero == 3                  ? "parameter all-gathers and gradient reduce-scatters"
-               : other->mesh.tp > first->mesh.tp ? "communication between more tensor-parallel ranks"
-               : other->mesh.dp > first->mesh.dp ? "gradient reduction over more replicas"
-               : other->mesh.cp > first->mesh.cp ? "communication between more parts of sequences"
-                                                 : "communication";
+    case TIME_COMMUNICATION: return communication_text(first, other);
     case TIME_BUBBLE: return "the pipeline bubble";
     case TIME_OPTIMIZER:
         return other->zero == 0 && first->zero > 0 ? "the optimizer step (not sharded)"
@@ -170,6 +183,7 @@ static json_t *plan_row(const SearchResult *plan) {
     mesh_put(layout, l->mesh);
     if (mesh_extent(l->mesh, AXIS_CP) > 1)
         json_object_set_new(layout, "cp_mode", json_string(context_mode_names[l->cp_mode]));
+    if (l->mesh.heads) json_object_set_new(layout, "cp_heads", json_integer(l->mesh.heads));
     json_t *rest = json_pack("{s:i, s:b, s:s, s:i, s:s, s:I, s:i}", "zero", l->zero, "sequence_parallel",
                              (int)l->sequence, "pp_schedule", schedule_name(l->schedule), "pp_chunks",
                              l->chunks, "recompute", recompute_names[l->recompute], "micro_batch",

@@ -132,6 +132,25 @@ static Status list_micro_batches(Enumerator *it) {
     return OK;
 }
 
+/* Whether groups of `heads` ranks may exchange heads while keys and values travel from one group to the next.
+ * Unless that mode is given, such groups are within nodes and the ring leads from node to node: on a single
+ * node, nothing is gained over the other modes. */
+static bool combines(const Enumerator *it, int heads) {
+    MeshSpec mesh = it->at.mesh, given = it->spec->base.mesh;
+    int cp = mesh_extent(mesh, AXIS_CP), node = it->spec->base.per_node;
+    if (cp % heads || !config_splits_context(it->model, mesh.tp, heads)) return false;
+    if (is_fixed(it, FIXED_CONTEXT)) return !given.heads || given.heads == heads;
+    return node && mesh.tp * cp > node && node % (mesh.tp * heads) == 0;
+}
+
+static Status list_context(Enumerator *it, ContextMode mode, int heads, int *listed) {
+    it->at.cp_mode = mode;
+    it->at.mesh.heads = heads;
+    it->space->parts = true;
+    ++*listed;
+    return list_micro_batches(it);
+}
+
 /* The modes of context parallelism that the model and the device have. With a given extent that has none, the
  * mode is that of the settings, which a plan refuses with the reason. */
 static Status list_contexts(Enumerator *it) {
@@ -145,15 +164,15 @@ static Status list_contexts(Enumerator *it) {
     it->at.grid = first;
     if (cp == 1) return list_micro_batches(it);
     for (ContextMode mode = CONTEXT_HEADS; mode < CONTEXT_MODES && parts; mode++) {
-        if (is_fixed(it, FIXED_CONTEXT) ? mode != c->run.cp_mode : mode == CONTEXT_BOTH) continue;
+        if (is_fixed(it, FIXED_CONTEXT) && mode != c->run.cp_mode) continue;
         if (mode == CONTEXT_HEADS ? !config_splits_context(model, it->at.mesh.tp, cp) : gpu) continue;
-        it->at.cp_mode = mode;
         it->at.grid = first + (int)mode;
-        listed++;
-        it->space->parts = true;
-        TRY(list_micro_batches(it));
+        if (mode != CONTEXT_BOTH) TRY(list_context(it, mode, 0, &listed));
+        for (int heads = 2; mode == CONTEXT_BOTH && heads < cp; heads++)
+            if (combines(it, heads)) TRY(list_context(it, mode, heads, &listed));
     }
     it->at.cp_mode = c->run.cp_mode;
+    it->at.mesh.heads = it->spec->base.mesh.heads;
     return given && !listed ? list_micro_batches(it) : OK;
 }
 
@@ -171,7 +190,6 @@ static Status list_grid(Enumerator *it, MeshSpec mesh) {
     if (it->spec->base.config.training.batch % mesh.dp) return grids->by_batch++, OK;
     it->at.grid = grids->all;
     it->at.mesh = mesh;
-    it->at.mesh.heads = it->spec->base.mesh.heads;
     return list_contexts(it);
 }
 

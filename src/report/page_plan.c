@@ -52,6 +52,7 @@ const char *layout_rest(const SearchLayout *l, char text[LAYOUT_TEXT]) {
     if (l->sequence) text_append(text, LAYOUT_TEXT, ", sequence-parallel");
     if (mesh_extent(l->mesh, AXIS_CP) > 1)
         text_append(text, LAYOUT_TEXT, ", cp-mode %s", context_mode_names[l->cp_mode]);
+    if (l->mesh.heads) text_append(text, LAYOUT_TEXT, ", cp-heads %d", l->mesh.heads);
     return text;
 }
 

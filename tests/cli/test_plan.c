@@ -434,6 +434,77 @@ static void search_context(void **state) {
                    "--seq", "8192", "--ranks", "3", "--batch", "1", "--cp", "3", "--cluster", "h200");
 }
 
+/* The built-in cluster of CPUs with four ranks on each node. */
+static void put_small_nodes(const char *path) {
+    static const char from[] = "\"devices_per_node\": {\"value\": 64";
+    char *text = NULL;
+    size_t size;
+    assert_ok(file_read(WEFT_SOURCE_DIR "/clusters/cpu.json", 1 << 20, &text, &size));
+    char *at = strstr(text, from);
+    assert_non_null(at);
+    memcpy(at + strlen(from) - 2, " 4", 2);
+    assert_ok(file_replace(path, text, size));
+    free(text);
+}
+
+/* The layouts of a search that combine heads and a ring; checks that JSON and options have the sizes. */
+static size_t combined_layouts(const json_t *layouts, int *ret_sizes) {
+    size_t count = 0;
+    for (size_t i = 0; i < json_array_size(layouts); i++) {
+        const json_t *row = json_array_get(layouts, i), *layout = json_object_get(row, "layout");
+        const char *mode = json_string_value(json_object_get(layout, "cp_mode"));
+        int heads = (int)json_number_at(layout, "cp_heads");
+        bool both = mode && !strcmp(mode, "heads+ring");
+        char options[48];
+        snprintf(options, sizeof options, " --cp-mode heads+ring --cp-heads %d", heads);
+        assert_int_equal(both, strstr(json_string_at(row, "options"), options) != NULL);
+        assert_int_equal(both, json_object_get(layout, "cp_heads") != NULL);
+        count += both;
+        if (both) *ret_sizes |= heads;
+    }
+    return count;
+}
+
+/* Between nodes, ranks may exchange heads within each and pass keys and values on between them. */
+static void search_heads_ring(void **state) {
+    char path[] = "/tmp/weft-nodes-XXXXXX";
+    int file = mkstemp(path), sizes = 0;
+    assert_true(file >= 0);
+    close(file);
+    put_small_nodes(path);
+#define SEARCH_PARTS                                                                                         \
+    "plan", "--search", "llama-5m", "--seq", "16384", "--batch", "1", "--tp", "1", "--pp", "1", "--cluster"
+    json_t *found = planned(program_run(SEARCH_PARTS, path, "--ranks", "8", "--cp", "8", "--json"));
+    const json_t *best = json_object_get(found, "best"), *others = json_object_get(found, "others");
+    const json_t *layout = json_object_get(json_array_get(best, 0), "layout");
+    assert_string_equal(json_string_at(layout, "cp_mode"), "heads+ring");
+    assert_true(json_number_at(layout, "cp_heads") == 4); /* the largest groups within a node */
+    assert_true(combined_layouts(best, &sizes) > 0 && (sizes & 2));
+    for (size_t i = 0; i < json_array_size(others); i++)
+        assert_non_null(strstr(json_string_at(json_array_get(others, i), "reason"), "communication (keys"));
+    json_decref(found);
+    /* One node has no use for it, but tries it where asked. */
+    sizes = 0;
+    found = planned(program_run(SEARCH_PARTS, path, "--ranks", "4", "--cp", "4", "--json"));
+    assert_int_equal(combined_layouts(json_object_get(found, "best"), &sizes), 0);
+    assert_int_equal(combined_layouts(json_object_get(found, "others"), &sizes), 0);
+    json_decref(found);
+    Ran ran = program_run(SEARCH_PARTS, "cpu", "--ranks", "8", "--cp", "8", "--cp-mode", "heads+ring");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, " 8 heads 2+ring ");
+    assert_contains(ran.out, " 8 heads 4+ring ");
+    ran_done(&ran);
+    ran = program_run(SEARCH_PARTS, "cpu", "--ranks", "8", "--cp", "8", "--cp-mode", "heads+ring",
+                      "--cp-heads", "2");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, " 8 heads 2+ring ");
+    assert_null(strstr(ran.out, "heads 4"));
+    ran_done(&ran);
+    assert_refused(2, "--cp-heads 3 does not divide --cp 8", SEARCH_PARTS, "cpu", "--ranks", "8", "--cp", "8",
+                   "--cp-mode", "heads+ring", "--cp-heads", "3");
+    unlink(path);
+}
+
 static void search_table(void **state) {
     Ran ran = program_run("plan", "--search", "--model", "gpt2", "--layers", "54", "--hidden", "1920",
                           "--heads", "20", "--ranks", "16", "--batch", "32", "--cluster", "dgx2-v100");
@@ -658,6 +729,7 @@ int main(void) {
         cmocka_unit_test(searches),
         cmocka_unit_test(search_table),
         cmocka_unit_test(search_context),
+        cmocka_unit_test(search_heads_ring),
         cmocka_unit_test(fp8_of_shared_heads),
         cmocka_unit_test(fp8_scaling),
         cmocka_unit_test(sweeps),
