@@ -29,7 +29,7 @@ static const Option table[] = {
      .help = "Number of start and end candidates per window, and of answers per question, to consider."},
     {OPT_INT("max-answer", AnswerConfig, max_answer), .fallback = "30", RANGE(1, INT32_MAX),
      .help = "Maximum answer length in tokens."},
-    {OPT_INT("seq", AnswerConfig, settings.model.seq), .fallback = "0", AT_LEAST(8), .shown = "384, or the model's maximum",
+    {OPT_INT("seq", AnswerConfig, settings.model.seq), .fallback = "0", RANGE(8, MAX_POSITIONS), .shown = "384, or the model's maximum",
      .help = "Sequence length: question plus a window of the text, in tokens."},
     {OPT_INT("doc-stride", AnswerConfig, settings.data.text.doc_stride), .fallback = "128", RANGE(1, INT32_MAX),
      .help = "Tokens between the starts of consecutive windows over a long text."},

@@ -44,7 +44,7 @@ static const Option table[] = {
      .help = "Objective to evaluate; auto: the model's usual one."},
     {OPT_CHOICE("problem-type", EvalConfig, settings.model.problem_type, "TYPE", problem_choices), .fallback = "auto",
      .help = "What a classifier predicts, as in 'weft train', if its config.json has no problem_type."},
-    {OPT_INT("seq", EvalConfig, settings.model.seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+    {OPT_INT("seq", EvalConfig, settings.model.seq), .fallback = "0", RANGE(1, MAX_POSITIONS), .shown = "the model's own",
      .help = "Sequence length in tokens."},
     {OPT_TEXT("rope-scaling", EvalConfig, settings.model.rope_scaling, "KIND:FACTOR"), .shown = "the model's own",
      .help = "Extend the context, as in 'weft train'."},

@@ -144,11 +144,11 @@ static Status check_direction(const ModelConfig *config) {
 }
 
 Status config_check(const ModelConfig *config) {
-    TRY(check_range("the number of layers", config->layers, 1, 100000));
-    TRY(check_range("the hidden size", config->hidden, 1, 1 << 20));
-    TRY(check_range("the number of heads", config->heads, 1, 1 << 16));
-    TRY(check_range("the feed-forward size", config->inner, 1, 1 << 23));
-    TRY(check_range("the vocabulary size", config->vocab, 1, 1 << 27));
+    TRY(check_range("the number of layers", config->layers, 1, MOST_LAYERS));
+    TRY(check_range("the hidden size", config->hidden, 1, MOST_HIDDEN));
+    TRY(check_range("the number of heads", config->heads, 1, MOST_HEADS));
+    TRY(check_range("the feed-forward size", config->inner, 1, MOST_INNER));
+    TRY(check_range("the vocabulary size", config->vocab, 1, MOST_VOCAB));
     TRY(check_range("the number of positions", config->positions, 1, MAX_POSITIONS));
     TRY(check_range("the number of token types", config->types, 0, 1 << 16));
     TRY(check_range("the number of labels", config->labels, 1, MAX_LABELS));

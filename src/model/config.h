@@ -86,6 +86,14 @@ typedef struct Rope {
 enum { BIAS_QKV = 1, BIAS_OUT = 2, BIAS_MLP = 4, BIAS_ALL = 7 };
 
 enum { MAX_LABELS = 1 << 20, MAX_POSITIONS = 1 << 24, MORE_EOS = 7 };
+/* The largest sizes of a model that weft accepts; fields.h has those of config.json. */
+enum {
+    MOST_LAYERS = 100000,
+    MOST_HIDDEN = 1 << 20,
+    MOST_HEADS = 1 << 16,
+    MOST_INNER = 1 << 23,
+    MOST_VOCAB = 1 << 27
+};
 
 typedef struct ModelConfig {
     const Family *family;

@@ -121,6 +121,18 @@ static Status check_pipeline(const RunnerSpec *run, const ModelConfig *c, int64_
     return OK;
 }
 
+/* Rows of a batch have 32-bit numbers. */
+static Status check_micro_batch(const RunnerSpec *run, int64_t seq) {
+    enum { LIMIT = 1 << 20 }; /* of the option */
+    char name[32];
+    int64_t most = INT32_MAX / seq;
+    if (run->micro_batch <= most) return OK;
+    if (most > LIMIT) most = LIMIT;
+    setting_print(name, sizeof name, run->train ? "{micro-batch}" : "{batch}");
+    return USAGE("%s %lld with {seq} %lld is more than %d tokens at a time; use %s %lld or less", name,
+                 (long long)run->micro_batch, (long long)seq, INT32_MAX, name, (long long)most);
+}
+
 static Status check_batch(int64_t batch, int64_t micro, int64_t dp) {
     int64_t multiple = dp * micro, below = batch / multiple * multiple;
     if (!batch || batch % multiple == 0) return OK;
@@ -189,6 +201,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     TRY(check_qat(run, config, tp));
     TRY(check_pipeline(run, config, pp));
     TRY(check_batch(batch, run->micro_batch, dp));
+    TRY(check_micro_batch(run, job->seq));
     if (!run->train) run->outer = (OuterSpec){0};
     TRY(check_sync(&run->outer));
     TRY(check_gradients(run, mesh));

@@ -678,12 +678,21 @@ static void refuses_plans(void **state) {
     assert_refused(2, "the model has 4 layers and every stage needs at least one", "plan", "--pp", "50");
     assert_refused(2, "--batch 10 does not divide into micro-batches of 4", "plan", "--batch", "10",
                    "--micro-batch", "4");
-    assert_refused(2, "the number of layers is 1000000000000; expected 1 to 100000", "plan", "--layers",
+    assert_refused(2, "--layers 1000000000000: expected an integer from 1 to 100000", "plan", "--layers",
                    "1000000000000");
     assert_refused(2, "parameters cannot be planned", "plan", "--layers", "100000", "--hidden", "1048576",
                    "--heads", "64");
-    assert_refused(2, "cannot be planned for this model", "plan", "--micro-batch", "1048576", "--seq",
-                   "16777216");
+    assert_refused(2, "--seq 3000000000: expected an integer from 1 to 16777216", "plan", "--seq",
+                   "3000000000");
+    assert_refused(2,
+                   "--micro-batch 1048576 with --seq 16777216 is more than 2147483647 tokens at a time; use "
+                   "--micro-batch 127 or less",
+                   "plan", "--micro-batch", "1048576", "--seq", "16777216");
+    assert_refused(2, "--micro-batch 1048576 or less", "plan", "--batch", "16777216", "--seq", "1024");
+    assert_refused(2, "--hidden 3000000000: expected an integer from 1 to 1048576", "plan", "--hidden",
+                   "3000000000");
+    assert_refused(2, "cannot be planned for this model", "plan", "--batch", "16777216", "--micro-batch",
+                   "64", "--seq", "16777216");
     assert_refused(2, "is 1099511627776 ranks; the planner supports at most", "plan", "--tp", "1048576",
                    "--pp", "1048576");
     assert_refused(2, "take too long to plan", "plan", "--layers", "2000", "--pp", "2000");
