@@ -93,15 +93,23 @@ static void part_of_rows(HostBatch *part, const HostBatch *whole, Positions at) 
     }
 }
 
-/* The arrays with values per sequence. */
+/* The arrays with values per sequence. Losses of first tokens are those of the first part. A span may begin
+ * and end in any part, so each has its positions in the whole sequence. */
 static void part_of_sequences(HostBatch *part, const HostBatch *whole, bool first) {
     for (int64_t b = 0; b < part->B; b++) {
         part->lens[b] = whole->lens[b];
         part->nsp[b] = first ? whole->nsp[b] : LABEL_IGNORED;
         part->classes[b] = first ? whole->classes[b] : LABEL_IGNORED;
     }
-    for (int64_t i = 0; i < 2 * part->B; i++) part->span[i] = (int32_t)whole->length;
+    memcpy(part->span, whole->span, (size_t)(2 * part->B) * sizeof *part->span);
     for (int64_t i = 0; i < part->B * part->outputs; i++) part->targets[i] = first ? whole->targets[i] : NAN;
+}
+
+/* Terms of a loss per sequence count once, in the first part. */
+static void count_part(HostBatch *part, const HostBatch *whole, bool first) {
+    host_batch_count(part);
+    for (int k = 0; k < LOSS_COUNT; k++)
+        if (k != LOSS_TOKEN) part->loss_count[k] = first ? whole->loss_count[k] : 0;
 }
 
 void host_batch_part(HostBatch *part, const HostBatch *whole, Positions at) {
@@ -114,7 +122,7 @@ void host_batch_part(HostBatch *part, const HostBatch *whole, Positions at) {
     part_of_sequences(part, whole, at.first == 0);
     if (part->documents)
         memcpy(part->starts, whole->starts, (size_t)(part->B * part->length) * sizeof *part->starts);
-    host_batch_count(part);
+    count_part(part, whole, at.first == 0);
 }
 
 void host_batch_free(HostBatch *batch) {

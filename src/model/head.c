@@ -63,7 +63,6 @@ HeadTraits heads_traits(unsigned mask) {
         all.overwrites |= one->overwrites;
         all.pooled |= one->pooled;
         all.labeled |= one->labeled;
-        all.whole |= one->whole;
         all.judged |= one->judged;
     }
     return all;

@@ -13,7 +13,6 @@ typedef struct HeadTraits {
     bool overwrites; /* its gradient of the output matrix is stored, not added, see ParamDesc.overwritten */
     bool pooled;     /* reads the first row of each sequence, through the pooler */
     bool labeled;    /* has config->labels outputs, with names in config.json */
-    bool whole;      /* its loss or its scores need all positions of a sequence on one rank */
     bool judged;     /* the accuracy of its predictions is that of the model */
 } HeadTraits;
 

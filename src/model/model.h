@@ -50,7 +50,7 @@ typedef struct Micro {
     Tensor pick_labels; /* MLM: (M) tokens to predict there */
     Tensor nsp;         /* (B) 0: the second segment follows the first, 1: random */
     Tensor first_rows;  /* (B) rows b*T, for heads that read the first token */
-    Tensor span;        /* (2,B) start and end positions; >= T: ignored */
+    Tensor span;        /* (2,B) start and end positions in whole sequences; past their end: ignored */
     Tensor classes;     /* (B) single-label classification */
     Tensor targets;     /* (B,L) fp32 regression, multi-label classification; NaN: ignored */
     Tensor step;        /* (1) int64: Pass.step, for dropout; optional */

@@ -93,6 +93,7 @@ typedef struct ShardSpec {
     Stream *from_host; /* with PARAMS: copies parameters to the device; must outlive the shards */
     ShardGroups data;  /* the data axis, see comm/mesh.h: of units without groups of their own */
     Group *tp, *model; /* groups that share the gradient norm */
+    Group *cp;         /* groups whose ranks have parts of the same micro-batches */
     Group *ends;       /* first and last pipeline stage, which share tied units */
     int64_t piece;     /* as in UnitSpec */
     int64_t sketch;    /* totals of a micro-batch's sketch, see shards_probe; 0: no sketches */

@@ -1,4 +1,6 @@
 /* Sketches of the micro-batches' gradients, from which shards_norm computes how much these differ. */
+#include <string.h>
+
 #include "base/memory.h"
 #include "base/rng.h"
 #include "parallel/shard_internal.h"
@@ -91,17 +93,43 @@ static Status scatter_columns(Group *group, Columns *columns) {
     return host_reduce_scatter(group, columns->values, parts, rows * part, DT_F64, REDUCE_SUM);
 }
 
-Status shards_read_spread(Shards *shards, double *ret_spread) {
+/* Sums the sketches of this replica, each from its stages, tensor-parallel ranks and ranks with other parts
+ * of the sequences, which keep some columns each. */
+static Status read_sketches(Shards *shards, Columns *ret_sketches) {
     const ShardSpec *spec = &shards->spec;
-    int64_t size = spec->sketch, all = size * shards->probing, n = shards->probing;
-    bool workers = shards_have_workers(shards);
-    CLEANUP(columns_done) Columns sketches = {.rows = n, .width = size};
-    double sums[2] = {0}; /* of the squares of all sketches, and of those of their sum */
-    TRY(mem_new((size_t)(all + n * spec->model->size), sizeof *sketches.values, &sketches.values));
+    int64_t all = spec->sketch * shards->probing, n = shards->probing;
+    CLEANUP(columns_done) Columns sketches = {.rows = n, .width = spec->sketch};
+    TRY(mem_new((size_t)(all + n * (spec->model->size + spec->cp->size)), sizeof *sketches.values,
+                &sketches.values));
     TRY(stream_copy(shards->exec->stream, sketches.values, shards->sketch.data, shard_bytes(all, DT_F64),
                     COPY_TO_HOST));
     TRY(stream_sync(shards->exec->stream));
     TRY(scatter_columns(spec->model, &sketches));
+    TRY(scatter_columns(spec->cp, &sketches));
+    return MOVE(ret_sketches, sketches);
+}
+
+/* Puts this rank's columns of one row in their place among those of the other parts' ranks, with zeros there,
+ * so that a sum over all ranks with the same parameters adds each column of a replica once. */
+static Status place_columns(const ShardSpec *spec, Columns *columns) {
+    int64_t width = columns->width, parts = spec->cp->size;
+    CLEANUP(mem_freep) double *row = NULL;
+    if (parts == 1) return OK;
+    TRY(mem_new((size_t)(width * parts + spec->data.shard->size), sizeof *row, &row));
+    memcpy(row + width * spec->cp->rank, columns->values, (size_t)width * sizeof *row);
+    free(columns->values);
+    *columns = (Columns){.values = row, .rows = 1, .width = width * parts};
+    row = NULL;
+    return OK;
+}
+
+Status shards_read_spread(Shards *shards, double *ret_spread) {
+    const ShardSpec *spec = &shards->spec;
+    int64_t n = shards->probing;
+    bool workers = shards_have_workers(shards);
+    CLEANUP(columns_done) Columns sketches = {0};
+    double sums[2] = {0}; /* of the squares of all sketches, and of those of their sum */
+    TRY(read_sketches(shards, &sketches));
     double *values = sketches.values;
     int64_t width = sketches.width;
     for (int64_t i = n * width - 1; i >= 0; i--) {
@@ -110,13 +138,14 @@ Status shards_read_spread(Shards *shards, double *ret_spread) {
         if (i >= width) continue;
         for (int64_t row = 1; row < n; row++) values[i] += values[row * width + i];
     }
-    sketches.rows = 1;
+    sketches.rows = 1; /* the sum, of this rank's columns */
+    TRY(place_columns(spec, &sketches));
     TRY(scatter_columns(spec->data.shard, &sketches));
     if (!workers) TRY(scatter_columns(spec->data.replica, &sketches));
     for (int64_t i = 0; i < sketches.width; i++) sums[1] += sketches.values[i] * sketches.values[i];
     Group *const groups[] = {spec->model, spec->data.shard, workers ? NULL : spec->data.replica};
     for (int g = 0; g < 3 && groups[g]; g++) TRY(host_reduce(groups[g], sums, 2, DT_F64, REDUCE_SUM));
-    n *= spec->data.shard->size * (workers ? 1 : spec->data.replica->size);
+    n *= spec->data.shard->size * (workers ? 1 : spec->data.replica->size) / spec->cp->size;
     *ret_spread = (double)n * sums[0] - sums[1];
     return OK;
 }

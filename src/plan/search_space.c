@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "model/head.h"
 
 /* Parts of sequences that are shorter rarely pay: attention is then a small part of the work. */
 enum { PART_TOKENS = 2048 };
@@ -158,7 +157,7 @@ static Status list_contexts(Enumerator *it) {
     const Settings *c = &it->spec->base.config;
     int64_t cp = mesh_extent(it->at.mesh, AXIS_CP);
     bool given = it->spec->axes & AXIS_SET(AXIS_CP), gpu = !strcmp(c->device.name, "cuda");
-    bool parts = !heads_traits(model->outputs_mask).whole && it->seq % cp == 0 && it->seq > cp;
+    bool parts = it->seq % cp == 0 && it->seq > cp;
     int first = it->at.grid * CONTEXT_MODES, listed = 0;
     it->at.cp_mode = c->run.cp_mode;
     it->at.grid = first;

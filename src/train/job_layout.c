@@ -4,7 +4,6 @@
 
 #include "base/format.h"
 #include "base/setting.h"
-#include "model/head.h"
 #include "train/job.h"
 
 /* Writes the divisors of `number` up to `max`, as "1, 2, 4"; returns `text`. */
@@ -82,13 +81,9 @@ static Status resolve_context(RunnerSpec *run, const ModelConfig *c, const char 
     return check_swap("cp-heads", c, tp, heads, gpu);
 }
 
-static Status check_context(const RunnerSpec *run, const ModelConfig *c, int64_t seq, int64_t cp,
-                            int64_t tp) {
+static Status check_context(const RunnerSpec *run, int64_t seq, int64_t cp, int64_t tp) {
     char text[DIVISORS_TEXT];
     if (cp == 1) return OK;
-    if (heads_traits(c->outputs_mask).whole)
-        return USAGE("{cp} %lld: the head %s needs whole sequences; use {cp} 1", (long long)cp,
-                     head_name(heads_first(c->outputs_mask)));
     if (seq % cp || seq == cp)
         return USAGE("{cp} %lld does not divide the sequence length %lld into parts of at least 2 tokens; "
                      "valid values: %s",
@@ -196,7 +191,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
      * type. */
     run->logits = strcmp(device->name, "cuda") == 0 ? run->dtype : DT_F32;
     TRY(check_tensor(config, tp));
-    TRY(check_context(run, config, job->seq, cp, tp));
+    TRY(check_context(run, job->seq, cp, tp));
     if (cp > 1) TRY(resolve_context(run, config, device->name, tp, cp, mesh->swap->size));
     TRY(check_qat(run, config, tp));
     TRY(check_pipeline(run, config, pp));
@@ -211,7 +206,6 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
             (long long)job->seq, (long long)tp, (long long)(job->seq / tp * tp));
     run->micros = (int)(batch ? batch / (dp * run->micro_batch) : 1);
     int64_t workers = mesh && run->outer.every ? mesh->replica->size : 1;
-    /* A rank's gradients are of parts of sequences, which are not samples. */
-    run->noise = run->train && cp == 1 && dp / workers * run->micros > 1;
+    run->noise = run->train && dp / workers * run->micros > 1;
     return OK;
 }

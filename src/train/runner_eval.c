@@ -1,4 +1,7 @@
 /* Forward passes without training: losses, hidden states and logits. */
+#include <string.h>
+
+#include "base/memory.h"
 #include "model/head.h"
 #include "parallel/tp.h"
 #include "train/runner_internal.h"
@@ -86,24 +89,55 @@ Status runner_score(Runner *runner, const Round *round, Chunk *chunk, MicroBuffe
     return stream_sync(runner->stream);
 }
 
-Status runner_logits(Runner *runner, const HostBatch *batch, HeadId head, float *out) {
-    HostBatch *const batches[] = {(HostBatch *)batch};
+/* Scores of whole sequences, on all ranks of context parallelism, from `own`, those of a rank's part. Pooled
+ * heads read the first position, which is on the first rank. */
+static Status join_scores(const Runner *runner, const HostBatch *batch, HeadId head, const float *own,
+                          float *out) {
+    Group *cp = runner->mesh->axis[AXIS_CP];
     const ModelConfig *config = &runner->model->config;
+    bool pooled = head_at(head)->traits.pooled;
+    int64_t T = batch->T / cp->size, rows = batch->B * (pooled ? 1 : T);
+    size_t row = (size_t)head_at(head)->width(config) * sizeof *own;
+    CLEANUP(mem_freep) char *all = NULL;
+    TRY(mem_new((size_t)(cp->size * rows), row, &all));
+    TRY(host_gather(cp, all, own, (size_t)rows * row));
+    if (pooled) return memcpy(out, all, (size_t)rows * row), OK;
+    for (int rank = 0; rank < cp->size; rank++) {
+        Positions at = context_positions(config, runner_shape(runner, batch->B, T, false), rank);
+        for (int64_t i = 0; i < rows; i++) {
+            int64_t to = i / T * batch->T + position_of(&at, i % T);
+            memcpy((char *)out + (size_t)to * row, all + (size_t)(rank * rows + i) * row, row);
+        }
+    }
+    return OK;
+}
+
+/* From the stage that has the heads to the others. */
+static Status share_scores(const Runner *runner, bool has_heads, float *out, size_t bytes) {
     Group *stages = runner->mesh->axis[AXIS_PP];
+    int64_t root = has_heads ? stages->rank : -1;
+    if (stages->size == 1) return OK;
+    TRY(host_reduce(stages, &root, 1, DT_I64, REDUCE_MAX));
+    return host_broadcast(stages, out, bytes, (int)root);
+}
+
+Status runner_logits(Runner *runner, const HostBatch *batch, HeadId head, float *out) {
+    HostBatch *const whole[] = {(HostBatch *)batch}, *const *batches = whole;
+    const ModelConfig *config = &runner->model->config;
     if (runner->mesh->extent[AXIS_TP] > 1 && head_at(head)->traits.vocab)
         return FAILED("internal: vocabulary logits require a tensor-parallel size of 1");
-    if (runner->mesh->extent[AXIS_CP] > 1) return FAILED("internal: logits require whole sequences");
+    int64_t rows = batch->B * (head_at(head)->traits.pooled ? 1 : batch->T);
+    size_t count = (size_t)(rows * head_at(head)->width(config));
+    bool has_heads = false, parts = runner->mesh->extent[AXIS_CP] > 1;
+    CLEANUP(mem_freep) float *part = NULL;
+    if (parts) TRY(mem_new(count, sizeof *part, &part));
+    TRY(runner_take_parts(runner, whole, 1, &batches));
     TRY(runner_set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
     TRY(overlap_settle(runner));
-    Scores scores = {.head = head, .out = out};
+    Scores scores = {.head = head, .out = parts ? part : out};
     Round round = {.micros = batches, .count = 1, .scores = &scores};
     TRY(runner_run(runner, &runner->eval_schedule, &round));
-    if (stages->size == 1) return OK;
-    /* Broadcast from the stage that has the heads. */
-    int64_t rows = batch->B * (head_at(head)->traits.pooled ? 1 : batch->T);
-    int64_t root = -1, count = rows * head_at(head)->width(config);
-    for (int i = 0; i < runner->chunks; i++)
-        if (runner_has_output(runner, &runner->chunk[i])) root = stages->rank;
-    TRY(host_reduce(stages, &root, 1, DT_I64, REDUCE_MAX));
-    return host_broadcast(stages, out, (size_t)count * sizeof *out, (int)root);
+    for (int i = 0; i < runner->chunks; i++) has_heads |= runner_has_output(runner, &runner->chunk[i]);
+    if (parts && has_heads) TRY(join_scores(runner, batch, head, part, out));
+    return share_scores(runner, has_heads, out, count * sizeof *out);
 }

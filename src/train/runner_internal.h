@@ -7,9 +7,9 @@
 Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train);
 /* The shape of the largest micro-batch, on this rank. */
 Shape runner_largest(const Runner *runner);
-/* Which positions this rank has of each sequence, T in all. */
 /* The ranks of context parallelism that swap rows for heads; NULL: none. */
 Group *runner_swap(const Runner *runner);
+/* Which positions this rank has of each sequence, T in all. */
 Positions runner_positions(const Runner *runner, int64_t T);
 /* Whether a block recomputes its activations just before its backward instead of keeping them. */
 bool runner_recomputes(const Runner *runner, int block);
@@ -19,7 +19,7 @@ bool runner_saves(const Runner *runner, int block);
 /* Whether a block's backward can leave weight gradients for later. */
 bool runner_defers(const Runner *runner, int block);
 
-/* Replicas whose gradients are reduced together. */
+/* Replicas, of whole sequences, whose gradients are reduced together. */
 int runner_worker_size(const Runner *runner);
 /* Makes a schedule for that many micro-batches, unless it is one already, and allocates what it needs. */
 MUST_USE Status runner_set_schedule(Runner *runner, Schedule *schedule, ScheduleKind kind, int micros);

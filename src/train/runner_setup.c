@@ -114,7 +114,7 @@ int runner_workers(const Runner *runner) {
 }
 
 int runner_worker_size(const Runner *runner) {
-    return runner->mesh->shard->size * runner->mesh->replica->size / runner_workers(runner);
+    return runner->mesh->extent[AXIS_DP] / runner_workers(runner);
 }
 
 /* The size of a micro-batch's sketch, from figures that are the same in every layout: the more micro-batches
@@ -156,6 +156,7 @@ static Status alloc_units(Runner *runner) {
                        .data = {.shard = mesh->shard, .replica = mesh->replica},
                        .tp = mesh->axis[AXIS_TP],
                        .model = mesh->model,
+                       .cp = mesh->axis[AXIS_CP],
                        .ends = mesh->ends,
                        .sketch = sketch_size(runner),
                        .micros = spec->micros ? spec->micros : 1,

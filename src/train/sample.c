@@ -62,16 +62,22 @@ static int32_t choose(const float *logits, int64_t vocab, double draw) {
 
 /* ---- the text ---- */
 
+/* A length that ranks of context parallelism divide. Tokens do not attend to what follows them. */
+static int64_t whole_parts(const Runner *runner, int64_t count) {
+    int64_t cp = runner->mesh->extent[AXIS_CP];
+    return (count + cp - 1) / cp * cp;
+}
+
 static Status next_token(const Job *job, const int32_t *ids, int64_t count, RngKey key, float *logits,
                          int32_t *ret_token) {
     Runner *runner = job->runner;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     int64_t vocab = job->model->config.vocab;
-    TRY(host_batch_new(&batch, 1, count));
+    TRY(host_batch_new(&batch, 1, whole_parts(runner, count)));
     batch->task = job->task;
     batch->lens[0] = (int32_t)count;
     memcpy(batch->tokens, ids, (size_t)count * sizeof *ids);
-    for (int64_t t = 0; t < count; t++) batch->labels[t] = LABEL_IGNORED;
+    for (int64_t t = 0; t < batch->T; t++) batch->labels[t] = LABEL_IGNORED;
     TRY(runner_logits(runner, batch, HEAD_LM, logits));
     int32_t token = choose(logits + (count - 1) * vocab, vocab, rng_uniform(key, (uint64_t)count));
     if (runner->mesh->size > 1) TRY(host_broadcast(runner->mesh->world, &token, sizeof token, 0));
@@ -102,7 +108,7 @@ Status sample_make(const Job *job, const Dataset *data, int64_t step, char **ret
     TRY(host_batch_new(&first, 1, job->seq));
     TRY(dataset_fill(data, 0, false, first));
     memcpy(ids, first->tokens, (size_t)prompt * sizeof *ids);
-    TRY(mem_new((size_t)(limit * config->vocab), sizeof *logits, &logits));
+    TRY(mem_new((size_t)(whole_parts(job->runner, limit) * config->vocab), sizeof *logits, &logits));
     while (count < limit) {
         TRY(next_token(job, ids, count, key, logits, &ids[count]));
         if (ids[count++] == config->eos_token) break;

@@ -1,7 +1,6 @@
 #include "verify/cover.h"
 
 #include "base/memory.h"
-#include "model/head.h"
 
 enum { VALUES = 64, /* the most of an axis */ LAYERS = 6, HEADS = 4 };
 
@@ -22,8 +21,7 @@ bool trial_splits_context(const TrialSpec *spec) {
     int swap = spec->cp_mode <= CONTEXT_HEADS ? cp : spec->cp_mode == CONTEXT_BOTH ? spec->mesh.heads : 1;
     if (spec->cp_mode == CONTEXT_BOTH && (swap < 2 || swap == cp || cp % swap)) return false;
     if (!config_splits_context(&config, tp, swap)) return false;
-    return !heads_traits(config.outputs_mask).whole && TRIAL_SEQ % cp == 0 &&
-           (!spec->sequence || TRIAL_SEQ / cp % tp == 0);
+    return TRIAL_SEQ % cp == 0 && (!spec->sequence || TRIAL_SEQ / cp % tp == 0);
 }
 
 bool trial_is_legal(const TrialSpec *spec) {

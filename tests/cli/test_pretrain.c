@@ -213,9 +213,10 @@ static void test_classify(void **state) {
                    "16");
 }
 
-static json_t *eval_json(const char *model, const char *file, const char *field, const char *tp) {
-    Ran ran = program_run("eval", "--model", at(model), "--data", at(file), "--label-field", field, "--seq",
-                          "16", "--batch", "7", "--dp", "2", "--tp", tp, "--json");
+static json_t *eval_json(const char *model, const char *file, const char *field, const char *axis) {
+    Ran ran =
+        program_run("eval", "--model", at(model), "--data", at(file), "--label-field", field, "--seq", "16",
+                    "--batch", "7", "--dp", "2", axis ? axis : "--tp", axis ? "2" : "1", "--json");
     if (ran.code) fail_msg("%s", ran.err);
     json_t *json = json_loads(ran.out, 0, NULL);
     ran_done(&ran);
@@ -255,11 +256,14 @@ static void test_regression(void **state) {
     Ran ran = train_rows("moods.csv", "mood", "mood", "--eval-every", "0");
     assert_runs(ran);
     assert_problem(at("mood/latest/config.json"), "regression");
-    CLEANUP(json_decrefp) json_t *json = eval_json("mood", "moods.csv", "mood", "1");
-    CLEANUP(json_decrefp) json_t *split = eval_json("mood", "moods.csv", "mood", "2");
+    CLEANUP(json_decrefp) json_t *json = eval_json("mood", "moods.csv", "mood", NULL);
+    CLEANUP(json_decrefp) json_t *split = eval_json("mood", "moods.csv", "mood", "--tp");
+    CLEANUP(json_decrefp) json_t *parts = eval_json("mood", "moods.csv", "mood", "--cp");
     static const char *const scores[] = {"loss", "mse", "pearson", "spearman"};
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < 4; i++) {
         assert_float_equal(value_of(json, scores[i]), value_of(split, scores[i]), 1e-5);
+        assert_float_equal(value_of(json, scores[i]), value_of(parts, scores[i]), 1e-5);
+    }
     assert_float_equal(value_of(json, "mse"), value_of(json, "loss"), 1e-5);
     assert_true(value_of(json, "pearson") > 0.95 && value_of(json, "spearman") > 0.8);
     assert_null(json_object_get(json, "accuracy"));
@@ -271,7 +275,7 @@ static void test_regression(void **state) {
     /* Two columns are two outputs, which eval finds by name. */
     ran = train_rows("moods.csv", "mood,size", "both", "--steps", "2");
     assert_runs(ran);
-    CLEANUP(json_decrefp) json_t *both = eval_json("both", "moods.csv", "size,mood", "1");
+    CLEANUP(json_decrefp) json_t *both = eval_json("both", "moods.csv", "size,mood", NULL);
     const json_t *first = json_array_get(json_object_get(both, "outputs"), 0);
     assert_string_equal(json_string_value(json_object_get(first, "label")), "mood");
     assert_refused(2, "has the problem_type regression", "eval", "--model", at("mood"), "--data",
@@ -305,8 +309,8 @@ static void test_multi_label(void **state) {
     Ran ran = train_rows("tags.jsonl", "label", "tags", "--eval-every", "0");
     assert_runs(ran);
     assert_problem(at("tags/latest/config.json"), "multi_label_classification");
-    CLEANUP(json_decrefp) json_t *json = eval_json("tags", "tags.jsonl", "label", "1");
-    CLEANUP(json_decrefp) json_t *split = eval_json("tags", "tags.jsonl", "label", "2");
+    CLEANUP(json_decrefp) json_t *json = eval_json("tags", "tags.jsonl", "label", NULL);
+    CLEANUP(json_decrefp) json_t *split = eval_json("tags", "tags.jsonl", "label", "--tp");
     static const char *const scores[] = {"accuracy", "f1_micro", "f1_macro", "f1_weighted"};
     for (size_t i = 0; i < 4; i++) {
         assert_true(value_of(json, scores[i]) == value_of(split, scores[i]));

@@ -145,8 +145,11 @@ static void small_model_memorizes_its_questions(void **state) {
     CLEANUP(json_decrefp)
     json_t *staged =
         json_of("eval", "--task", "squad", "--model", run, "--data", data, "--pp", "2", "--quiet");
-    const json_t *ways[] = {split, staged};
-    for (int i = 0; i < 2; i++) {
+    CLEANUP(json_decrefp)
+    json_t *parts = json_of("eval", "--task", "squad", "--model", run, "--data", data, "--cp", "2",
+                            "--cp-mode", "ring", "--batch", "5", "--quiet");
+    const json_t *ways[] = {split, staged, parts};
+    for (int i = 0; i < 3; i++) {
         assert_true(number(ways[i], "f1") == 100 && number(ways[i], "total") == COUNT);
         assert_true(fabs(number(result, "loss") - number(ways[i], "loss")) < 1e-5);
         assert_true(fabs(number(result, "best_f1_thresh") - number(ways[i], "best_f1_thresh")) < 1e-3);

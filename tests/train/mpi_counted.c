@@ -240,24 +240,27 @@ static uint64_t scattered(uint64_t bytes, uint64_t N) {
     return bytes <= SMALL ? bytes * (N - 1) : bytes * (N - 1) / N;
 }
 
-/* In steps that measure the noise scale, the sketches of all micro-batches are summed over the stages once,
- * each rank keeping a part of the totals; replicas sum one sketch. Other steps send nothing of them, and a
- * plan counts the same. */
+/* In steps that measure the noise scale, the sketches of all micro-batches are summed once over the stages,
+ * or over ranks with other parts of the same sequences, each rank keeping a part of the totals; ranks with
+ * the same parameters sum one sketch. Other steps send nothing of them, and a plan counts the same. */
 static void test_sketches(void **state) {
     Group *world = ((Ranks *)*state)->world;
     uint64_t N = (uint64_t)world->size, micros = 4;
-    for (int piped = 0; piped < 2; piped++) {
-        MeshSpec grid = {.dp = piped ? 1 : world->size, .tp = 1, .pp = piped ? world->size : 1};
-        CLEANUP(rig_done) Rig plain = rig_run(world, true, grid, (RunnerSpec){0}, (int)micros);
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
+        if (axis == AXIS_TP) continue;
+        MeshSpec grid = {.dp = 1, .tp = 1, .pp = 1};
+        RunnerSpec spec = {.cp_mode = CONTEXT_HEADS};
+        grid.extent[axis] = world->size;
+        CLEANUP(rig_done) Rig plain = rig_run(world, true, grid, spec, (int)micros);
         CLEANUP(rig_done)
-        Rig probed = rig_run_probed(world, true, 1024, grid, (RunnerSpec){0}, (int)micros, true);
+        Rig probed = rig_run_probed(world, true, 1024, grid, spec, (int)micros, true);
         uint64_t sketch = (uint64_t)probed.runner->shards->spec.sketch * sizeof(double);
+        uint64_t parts = axis == AXIS_DP ? 0 : scattered(micros * sketch, N);
         assert_true(sketch > 0);
         for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
             uint64_t more = comm_bytes_sum(probed.sent[kind]) - comm_bytes_sum(plain.sent[kind]);
-            assert_int_equal(more, kind != COMM_REDUCE_SCATTER ? 0
-                                   : piped                     ? scattered(micros * sketch, N)
-                                                               : scattered(sketch, N));
+            uint64_t sums = parts + (axis == AXIS_PP ? 0 : scattered(sketch, N));
+            assert_int_equal(more, kind == COMM_REDUCE_SCATTER ? sums : 0);
         }
         DryRunSpec dryrun = {.model = probed.model,
                              .spec = probed.runner->spec,

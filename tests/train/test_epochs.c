@@ -117,7 +117,7 @@ static void same_in_every_layout(void **state) {
     assert_shell(shell, RUN "--epochs 3 --micro-batch 1 --out micro --quiet", 0, "");
     assert_same_epochs(shell, "whole", "micro", 1e-5);
     if (!mpi_built()) return;
-    assert_shell(shell, RUN "--epochs 3 --dp 2 --pp 2 --zero 1 --micro-batch 1 --out grid --quiet", 0, "");
+    assert_shell(shell, RUN "--epochs 3 --cp 2 --pp 2 --zero 1 --micro-batch 1 --out grid --quiet", 0, "");
     assert_same_epochs(shell, "whole", "grid", 1e-5);
 }
 

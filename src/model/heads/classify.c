@@ -34,7 +34,7 @@ static Status loss(const Block *block, Pass *pass, HeadId id, Tensor dx, Tensor 
 }
 
 const Head head_classify = {
-    .traits = {.losses = 1 << LOSS_CLASSIFY, .pooled = true, .labeled = true, .whole = true, .judged = true},
+    .traits = {.losses = 1 << LOSS_CLASSIFY, .pooled = true, .labeled = true, .judged = true},
     .width = width,
     .targets = targets,
     .describe = linear_head_describe,
