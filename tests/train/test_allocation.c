@@ -83,7 +83,8 @@ static Status step_sharded(Fixture *fixture) {
 }
 
 static Status step_divided(Fixture *fixture) {
-    return step_in(fixture, (TrialSpec){.mesh = {.dp = 1, .tp = 2, .pp = 2}, .sequence = true}, 2);
+    TrialSpec spec = {.mesh = {.dp = 1, .tp = 2, .pp = 2}, .sequence = true, .offload = OFFLOAD_ACTIVATIONS};
+    return step_in(fixture, spec, 2);
 }
 
 static Status save(Fixture *fixture) {
