@@ -159,6 +159,8 @@ typedef struct Pass {
     Buffer deferred; /* backward: store what backward_weight needs here instead of computing weight gradients;
                         empty: compute them immediately */
     bool again;      /* forward: for backward, which reads `saved`; y need not be computed */
+    bool rerun;      /* backward: forward ran again just before, and `scratch` is as it left it */
+    Ticket keys;     /* backward: of keys that are being gathered */
     Tensor lasting_dy; /* with `deferred`: the output gradient, if it is unchanged until backward_weight */
     Buffer scratch;    /* shared workspace, valid during this call */
     Tensor loss;       /* (LOSS_COUNT) fp64 sums that output heads add to */

@@ -326,7 +326,8 @@ static Status backward_block(Runner *runner, const Round *round, Pass *pass, con
     if (next && runner->model->block[number - 1].ops->backward_params) TRY(fetch(runner, number - 1));
     if (next) TRY(input_fetch(runner, pass->shape, buffer_set, at - 1));
     pass->again = !pass->shape.whole_blocks;
-    if (runner_recomputes(runner, number)) TRY(recompute_block(runner, pass, chunk, buffer_set, at));
+    pass->rerun = runner_recomputes(runner, number);
+    if (pass->rerun) TRY(recompute_block(runner, pass, chunk, buffer_set, at));
     pass->again = false;
     use_saved(runner, pass, buffer_set, at);
     bool deferred = split && buffer_set->deferred[at].data;
@@ -336,6 +337,7 @@ static Status backward_block(Runner *runner, const Round *round, Pass *pass, con
     StreamSpan span;
     TRY(stream_span_begin(pass->exec->stream, runner->trace, &span));
     TRY(block->ops->backward(block, pass, dx, dy, x));
+    pass->rerun = false;
     TRY(block_span_end(runner, pass, &span, number));
     if (deferred)
         TRY(rows_added(runner, number));

@@ -344,6 +344,12 @@ static bool sums_qkv(const Block *block, const Pass *pass) {
            c->position != POSITION_ROPE && !c->qk_norm && !config_grouped(c);
 }
 
+/* With a QK norm, qkv is not there yet. */
+Status attention_start_back(const Block *block, Pass *pass, const AttentionSaved *s) {
+    if (pass->shape.cp <= 1 || block->config->qk_norm) return OK;
+    return context_start_back(pass, &s->context, s->qkv);
+}
+
 Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv, Tensor datt,
                       Tensor dy, Dropout dropout) {
     LinearInput out = input_of_out(s);

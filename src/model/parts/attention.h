@@ -42,6 +42,8 @@ bool attention_fuses(const Block *block, const Pass *pass, const AttentionSaved 
                      Norm norm, Tensor res);
 MUST_USE Status attention_run_fused(const Block *block, Pass *pass, const AttentionSaved *s, Tensor y,
                                     Tensor x, Norm norm, Tensor res);
+/* At the beginning of a layer's backward: starts what attention_back waits for. */
+MUST_USE Status attention_start_back(const Block *block, Pass *pass, const AttentionSaved *s);
 /* dqkv from dy, the gradient of y, and the dropout that is not yet applied to it. datt (as att) is
  * workspace. */
 MUST_USE Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv,

@@ -189,20 +189,37 @@ static Status pack_keys(const Pass *pass, Tensor rows, Tensor own, bool back) {
     return back ? copy_blocks(pass->exec, own, rows, blocks) : copy_blocks(pass->exec, rows, own, blocks);
 }
 
-static Status gather_keys(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor qkv) {
+static Status start_keys(const Pass *pass, const ContextSaved *s, Tensor qkv, Ticket *ret_keys) {
     TRY(pack_keys(pass, s->send, qkv, false));
-    TRY(all_gather(pass->cp, pass->exec->stream, as_elements(s->receive), as_elements(s->send), NULL));
-    return in_order(pass, c)
-               ? OK
-               : place(pass, c, pass->cp->size, as_elements(s->kv[0]), as_elements(s->receive), false);
+    return all_gather(pass->cp, pass->exec->stream, as_elements(s->receive), as_elements(s->send), ret_keys);
 }
 
-static Status back_gather(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor dqkv,
-                          Tensor datt, Tensor att, Tensor qkv, Attention spec) {
+static Status place_keys(const Pass *pass, const ModelConfig *c, const ContextSaved *s) {
+    if (in_order(pass, c)) return OK;
+    return place(pass, c, pass->cp->size, as_elements(s->kv[0]), as_elements(s->receive), false);
+}
+
+Status context_start_back(Pass *pass, const ContextSaved *s, Tensor qkv) {
+    if (pass->shape.cp_mode != CONTEXT_GATHER || pass->rerun) return OK;
+    return start_keys(pass, s, qkv, &pass->keys);
+}
+
+/* Keys that are there still, have been on their way since the layer's backward began, or are not. */
+static Status fetch_keys(Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor qkv) {
+    if (pass->rerun) return OK;
+    if (pass->keys.group)
+        TRY(ticket_wait(pass->exec->stream, &pass->keys));
+    else
+        TRY(start_keys(pass, s, qkv, NULL));
+    return place_keys(pass, c, s);
+}
+
+static Status back_gather(Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor dqkv, Tensor datt,
+                          Tensor att, Tensor qkv, Attention spec) {
     Stream *stream = pass->exec->stream;
     spec.queries = pass->at;
     Tensor sums = as_elements(in_order(pass, c) ? s->dkv[0] : s->receive);
-    TRY(gather_keys(pass, c, s, qkv));
+    TRY(fetch_keys(pass, c, s, qkv));
     TRY(stream_zero(stream, dqkv.data, tensor_bytes(dqkv)));
     TRY(stream_zero(stream, s->dkv[0].data, tensor_bytes(s->dkv[0])));
     spec.kv = s->kv[0];
@@ -292,7 +309,8 @@ static Status attend(const Pass *pass, const ModelConfig *c, const ContextSaved 
                      Attention spec) {
     if (goes_around(pass->shape)) return ring(pass, c, s, att, qkv, spec);
     if (pass->shape.cp_mode == CONTEXT_GATHER) {
-        TRY(gather_keys(pass, c, s, qkv));
+        TRY(start_keys(pass, s, qkv, NULL));
+        TRY(place_keys(pass, c, s));
         spec.queries = pass->at;
         spec.kv = s->kv[0];
     }
@@ -310,15 +328,15 @@ Status context_attend(const Block *block, const Pass *pass, const ContextSaved *
     return to_rows(pass, c, s, att, s->whole.att, out);
 }
 
-static Status attend_back(const Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor dqkv,
-                          Tensor datt, Tensor att, Tensor qkv, Attention spec) {
+static Status attend_back(Pass *pass, const ModelConfig *c, const ContextSaved *s, Tensor dqkv, Tensor datt,
+                          Tensor att, Tensor qkv, Attention spec) {
     if (goes_around(pass->shape)) return back_ring(pass, c, s, dqkv, datt, att, qkv, spec);
     if (pass->shape.cp_mode == CONTEXT_GATHER) return back_gather(pass, c, s, dqkv, datt, att, qkv, spec);
     return attention_backward(pass->exec, dqkv, datt, att, s->lse, qkv, pass->micro->lens, spec);
 }
 
-Status context_attend_back(const Block *block, const Pass *pass, const ContextSaved *s, Tensor dqkv,
-                           Tensor datt, Tensor att, Tensor qkv, Attention spec) {
+Status context_attend_back(const Block *block, Pass *pass, const ContextSaved *s, Tensor dqkv, Tensor datt,
+                           Tensor att, Tensor qkv, Attention spec) {
     const ModelConfig *c = block->config;
     Heads heads = heads_of(qkv, att);
     const int64_t all[3] = {heads.of_q, heads.of_k, heads.of_k}, out[3] = {heads.of_q};

@@ -38,8 +38,10 @@ ContextSaved context_saved(const ModelConfig *config, Shape shape, Tensor qkv, T
 /* att from qkv. `spec` is that of whole sequences with the own heads. */
 MUST_USE Status context_attend(const Block *block, const Pass *pass, const ContextSaved *s, Tensor att,
                                Tensor qkv, Attention spec);
+/* Starts what context_attend_back waits for, if qkv is there before: to gather keys. */
+MUST_USE Status context_start_back(Pass *pass, const ContextSaved *s, Tensor qkv);
 /* dqkv from datt. After swaps, qkv is not read. */
-MUST_USE Status context_attend_back(const Block *block, const Pass *pass, const ContextSaved *s, Tensor dqkv,
+MUST_USE Status context_attend_back(const Block *block, Pass *pass, const ContextSaved *s, Tensor dqkv,
                                     Tensor datt, Tensor att, Tensor qkv, Attention spec);
 
 #endif

@@ -374,6 +374,7 @@ static Status backward_layer(const Block *block, Pass *pass, Tensor dx, Tensor d
     TRY(layer_gradients(block, pass, &s, &w, &d));
     if (!pre_norm(block)) s.h2 = d.mid;
     if (keeps_gradients(block, pass)) w.b = d.da;
+    TRY(attention_start_back(block, pass, &s.attn));
     TRY(recompute_mid(block, pass, &s));
     if (!pass->deferred.data) TRY(recompute_layer(block, pass, &s, x));
     if (pre_norm(block)) {
