@@ -2,11 +2,12 @@
 """Compare the scaling of weft's layouts on one machine with PyTorch's DDP and FSDP.
 
     python bench/compare_parallel.py [--ranks 2] [--batch 1] [--seq 256] [--rounds 2] [--json FILE]
+    python bench/compare_parallel.py --kinds one,alone,cp-heads,cp-gather,cp-ring --seq 4096    # long sequences
 
 Each rank has one thread and one core. A single rank trains on --batch sequences; N data-parallel ranks train on as many
-each (weak scaling), N tensor-parallel ranks share them. Efficiency is tokens/s per core, relative to a single rank. To
-show what the hardware allows, the script also runs N independent single ranks at once, which share memory bandwidth and
-cache but do not communicate.
+each (weak scaling), N tensor-parallel or context-parallel ranks share them. Efficiency is tokens/s per core, relative to
+a single rank. To show what the hardware allows, the script also runs N independent single ranks at once, which share
+memory bandwidth and cache but do not communicate.
 
 PyTorch runs transformers' GPT-2 (sdpa attention, eager, fused AdamW) over gloo: DistributedDataParallel, and FSDP2's
 fully_shard around each layer and the whole model. A step is forward, backward, clipping by global norm and AdamW in fp32
@@ -44,6 +45,8 @@ LAYOUTS = {
     "zero3": ("ZeRO-3", ["--zero", "3"], True),
     "tp": ("tensor parallel", ["--tp", "RANKS"], False),
     "tp-seq": ("tensor and sequence", ["--tp", "RANKS", "--sequence-parallel"], False),
+    **{f"cp-{mode}": (f"context parallel, {mode}", ["--cp", "RANKS", "--cp-mode", mode], False)
+       for mode in ("heads", "gather", "ring")},
 }
 PIPELINES = {
     "1f1b": ("pipeline, 1F1B", ["--pp", "RANKS", "--pp-schedule", "1f1b"]),
