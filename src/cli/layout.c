@@ -74,6 +74,16 @@ int64_t layout_number(const Invocation *call, const char *name) {
     return slot ? *(const int64_t *)slot->field : 0;
 }
 
+/* A file's heads+ring, where the command line changes --cp to ranks that its groups do not divide: the mode
+ * is chosen anew. */
+static void drop_groups(const Invocation *call, Layout *layout) {
+    int64_t cp = layout->cp ? layout->cp : 1;
+    bool divides = layout->heads && layout->heads < cp && cp % layout->heads == 0;
+    if (!layout->heads || divides || !on_line(call, "cp") || on_line(call, "cp-heads")) return;
+    layout->heads = 0;
+    if (!on_line(call, "cp-mode")) *(unsigned *)invocation_slot(call, "cp-mode")->field = CONTEXT_AUTO;
+}
+
 /* Without ZeRO, each replica is a worker, unless --shard groups them. */
 Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
     int64_t ranks = 0, model = mesh_ranks(layout_mesh(layout), AXES_OTHERS);
@@ -93,6 +103,7 @@ Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
                      (long long)(layout->dp * model), PLURAL(layout->dp * model), (long long)ranks,
                      (long long)(layout->dp * model));
     layout->ranks = ranks;
+    drop_groups(call, layout);
     if (!layout->shard && layout_number(call, "sync-every") && !layout_number(call, "zero"))
         layout->shard = layout->cp ? layout->cp : 1;
     return OK;

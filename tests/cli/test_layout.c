@@ -66,10 +66,33 @@ static void command_line_overrides_file(void **state) {
     unlink(path);
 }
 
+/* Groups of heads+ring in a file are kept where they divide the ranks that the command line asks for. */
+static void context_of_a_file_changes(void **state) {
+    char path[] = "/tmp/weft-layout-XXXXXX", line[128];
+    int file = mkstemp(path);
+    const char text[] = "{\"data\": [\"x\"], \"cp\": 4, \"cp-mode\": \"heads+ring\", \"cp-heads\": 2}";
+    assert_int_equal(write(file, text, sizeof text - 1), sizeof text - 1);
+    close(file);
+    static const struct {
+        const char *more;
+        int64_t cp, heads;
+    } cases[] = {{"", 4, 2},       {"--cp 8", 8, 2}, {"--cp 1", 1, 0},
+                 {"--cp 2", 2, 0}, {"--cp 3", 3, 0}, {"--cp 3 --cp-heads 3", 3, 3}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        Layout layout;
+        snprintf(line, sizeof line, "--config %s %s", path, cases[i].more);
+        assert_ok(derive_layout(line, 0, &layout));
+        assert_int_equal(layout.cp, cases[i].cp);
+        assert_int_equal(layout.heads, cases[i].heads);
+    }
+    unlink(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_are_derived),
         cmocka_unit_test(command_line_overrides_file),
+        cmocka_unit_test(context_of_a_file_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
