@@ -29,6 +29,11 @@ void kernels_dryrun_fill_cuda(KernelTable *table);
 /* Fails unless all indices, called `what`, are those of rows of the table. Either may be absent. */
 MUST_USE Status kernels_check_rows(const char *kernel, const char *what, Tensor index, Tensor table);
 
+/* Fails unless all indices, called `what`, are -1 or less than `count`. */
+MUST_USE Status kernels_check_places(const char *kernel, const char *what, Tensor index, int64_t count);
+/* Fails unless offsets (E+1) ascend and are those of rows of a tensor of R rows. */
+MUST_USE Status kernels_check_offsets(const char *kernel, Tensor offsets, int64_t R);
+
 /* Whether all tensors that are present are fp32. */
 bool kernels_fp32(size_t count, const Tensor *tensors);
 /* Returns `other`, usually a call of the reference, unless all given tensors are fp32. */

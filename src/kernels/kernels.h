@@ -7,7 +7,7 @@
  *
  * Shapes
  *   B sequences   T positions   N = B*T rows   C hidden size   H heads   G key and value heads   D head size
- *   F inner (MLP) size
+ *   F inner (MLP) size   E experts
  *   V vocabulary size (of this rank's part)   M, N and K in the linear kernels are plain GEMM sizes
  * Tensors are contiguous and row-major. Row-wise kernels accept any leading dims: layernorm treats (B,T,C)
  * and (N,C) alike.
@@ -137,6 +137,29 @@ typedef struct Attention {
     CachePart part; /* what the caches have */
     Tensor lse;     /* (B,H,T) fp32, optional: an output, each query's log-sum-exp */
 } Attention;
+
+/* Largest number of experts. */
+enum { EXPERTS_MAX = 4096 };
+
+typedef enum { ROUTE_SOFTMAX, ROUTE_SIGMOID } RouteScore;
+
+/* How experts are chosen and weighted; see route_forward. With groups, experts come in that many equal ones
+ * that follow one another, and only those of the top_groups groups with the largest sums of their two best
+ * keys are eligible. */
+typedef struct Route {
+    RouteScore score;
+    bool normalize;         /* chosen weights are divided by their sum (of sigmoids: plus 1e-20) */
+    float scale;            /* multiplies the weights; 0: 1 */
+    int groups, top_groups; /* 0: no groups */
+    Tensor bias;            /* (E) fp32, optional: added to the scores for the choice only */
+} Route;
+
+/* What route_backward adds to the objective for each row. */
+typedef struct RouteLoss {
+    Tensor
+        load; /* (E) fp32, optional: the share of rows of each expert, or a multiple; absent: no balancing */
+    float balance, z;
+} RouteLoss;
 
 /* A rank's part of the vocabulary: rows [start, start + V). Tokens at or past `valid` (a global index) are
  * padding; their logits count as -infinity. */
