@@ -171,6 +171,12 @@ static Status describe_checkpoint(json_t *result, const char *dir) {
     TRY(json_put(result, "model", describe_config(&config)));
     if (config_quantized(&config)) TRY(json_put(result, "quantized", describe_quantized(&config)));
     TRY(json_put(result, "params_total", json_integer(model_params(model))));
+    if (config.experts)
+        TRY(json_put(result, "mixture",
+                     json_pack("{s:I, s:I, s:I, s:I, s:I}", "experts", (json_int_t)config.experts, "top_k",
+                               (json_int_t)config.top_k, "expert_inner", (json_int_t)config.expert_inner,
+                               "shared_inner", (json_int_t)config.shared_inner, "params_per_token",
+                               (json_int_t)model_active(model))));
     TRY(json_put(result, "missing", show_names(report.missing, report.missing_count)));
     TRY(json_put(result, "unknown", show_names(report.unexpected, report.unexpected_count)));
     TRY(add_weights(result, dir, model));
@@ -315,6 +321,12 @@ static void show_checkpoint(const json_t *result, FILE *out) {
     show_rope(out, model);
     show_list(out, heads, "outputs");
     fprintf(out, "parameters   %s\n", format_count(text, json_number_at(result, "params_total")));
+    const json_t *mixture = json_object_get(result, "mixture");
+    if (mixture)
+        fprintf(out, "experts      %.0f, %.0f per token%s; %s parameters per token\n",
+                json_number_at(mixture, "experts"), json_number_at(mixture, "top_k"),
+                json_number_at(mixture, "shared_inner") > 0 ? " and a shared one" : "",
+                format_count(text, json_number_at(mixture, "params_per_token")));
     const json_t *quantized = json_object_get(result, "quantized");
     if (quantized)
         fprintf(out, "quantized    %.0f-bit layers, %.0f-bit embedding, %s activations\n",

@@ -69,6 +69,13 @@ static const Option model_table[] = {
      .help = "With --task mlm, train on masked tokens only, without next-sentence prediction."},
     {OPT_FLAG("masked-tokens", Settings, model.no_masks), .fallback = "on", .inverted = true,
      .help = "With --task mlm, train on next-sentence prediction only, without masking tokens."},
+    {OPT_ENUM("balance", Settings, run.balance, "HOW", balance_names), .fallback = "aux",
+     .help = "Mixtures of experts: keep experts busy alike by a loss (aux), which weights the router's probabilities "
+             "by the tokens that each expert had in the step before, or not at all (none)."},
+    {OPT_FLOAT("balance-coef", Settings, run.balance_coef), .fallback = "0", RANGE(0, 1000), .shown = "the model's own, else 0.01",
+     .help = "Factor of this loss."},
+    {OPT_FLOAT("z-loss", Settings, run.z_coef), .fallback = "0", RANGE(0, 1000),
+     .help = "Mixtures of experts: factor of the z-loss, which keeps the router's logits small."},
     {OPT_LIST("freeze", Settings, training.freeze, "PATTERN"), .one_each = true, .shown = "none",
      .help = "Do not train the parameters whose names, or their beginnings up to a dot, match a pattern, such as "
              "'layer.[0-3]' or '*.bias'. '!PATTERN' trains them; the last pattern that matches a parameter decides: "
@@ -81,6 +88,13 @@ static const Option model_table[] = {
      .help = "Number of attention heads; must divide the hidden size."},
     {OPT_INT("inner", Settings, model.inner), .fallback = "0", RANGE(1, MOST_INNER), .shown = "the preset's, in proportion to --hidden",
      .help = "Size of the feed-forward layer."},
+    {OPT_INT("experts", Settings, model.experts), .fallback = "0", RANGE(1, MOST_EXPERTS), .shown = "the model's own",
+     .help = "Make the MLPs of a preset of Llama, Mistral or Qwen mixtures of this many experts, or change their "
+             "number."},
+    {OPT_INT("top-k", Settings, model.top_k), .fallback = "0", RANGE(1, MOST_EXPERTS), .shown = "the model's own, else 2",
+     .help = "Experts that each token uses."},
+    {OPT_INT("expert-inner", Settings, model.expert_inner), .fallback = "0", RANGE(1, MOST_INNER),
+     .shown = "the model's own, else --inner", .help = "Size of an expert's feed-forward layer."},
     {OPT_INT("seq", Settings, model.seq), .fallback = "0", RANGE(1, MAX_POSITIONS), .shown = "the model's own",
      .help = "Sequence length in tokens."},
     {OPT_TEXT("rope-scaling", Settings, model.rope_scaling, "KIND:FACTOR"), .shown = "the model's own",

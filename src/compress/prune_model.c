@@ -50,6 +50,7 @@ static Status load(Work *work, const char *from) {
     if (config_quantized(&work->config))
         return FAILED("%s is quantized to int%d; prune the original model instead", from,
                       packing_bits(work->config.packed_layers));
+    if (work->config.experts) return FAILED("%s is a mixture of experts, which weft cannot prune yet", from);
     TRY(model_new(&work->model, &work->config));
     TRY(hf_weights_check(from, work->model, &report));
     TRY(load_report_check(&report, from, &work->config, false));

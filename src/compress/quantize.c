@@ -60,6 +60,7 @@ static Status find_model(Quantizer *q, const QuantizeConfig *config) {
     if (config_quantized(&found))
         return FAILED("%s is already quantized to int%d; use the checkpoint it was quantized from", q->dir,
                       packing_bits(found.packed_layers));
+    if (found.experts) return FAILED("%s is a mixture of experts, which weft cannot quantize yet", q->dir);
     if (found.hidden > INT8_MAX_INPUTS || found.inner > INT8_MAX_INPUTS)
         return FAILED("%s: layers with more than %d inputs cannot be quantized", q->dir, INT8_MAX_INPUTS);
     CLEANUP(load_report_done) LoadReport report = {0};

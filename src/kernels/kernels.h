@@ -139,7 +139,7 @@ typedef struct Attention {
 } Attention;
 
 /* Largest number of experts. */
-enum { EXPERTS_MAX = 4096 };
+enum { EXPERTS_MAX = 4096, ROUTE_TOTALS = 3 /* of route_count */ };
 
 typedef enum { ROUTE_SOFTMAX, ROUTE_SIGMOID } RouteScore;
 

@@ -143,11 +143,24 @@ static Status check_direction(const ModelConfig *config) {
                  (long long)config->window);
 }
 
+static Status check_experts(const ModelConfig *config) {
+    if (!config->experts) return OK;
+    TRY(check_range("the number of experts", config->experts, 1, MOST_EXPERTS));
+    TRY(check_range("the number of experts per token", config->top_k, 1, config->experts));
+    TRY(check_range("the feed-forward size of an expert", config->expert_inner, 1, MOST_INNER));
+    TRY(check_range("the feed-forward size of the shared expert", config->shared_inner, 0, MOST_INNER));
+    if (!config->gated || config->biases & BIAS_MLP)
+        return USAGE("%s cannot have experts: its MLP %s", config->family->title,
+                     config->gated ? "has biases" : "is not gated");
+    return OK;
+}
+
 Status config_check(const ModelConfig *config) {
     TRY(check_range("the number of layers", config->layers, 1, MOST_LAYERS));
     TRY(check_range("the hidden size", config->hidden, 1, MOST_HIDDEN));
     TRY(check_range("the number of heads", config->heads, 1, MOST_HEADS));
     TRY(check_range("the feed-forward size", config->inner, 1, MOST_INNER));
+    TRY(check_experts(config));
     TRY(check_range("the vocabulary size", config->vocab, 1, MOST_VOCAB));
     TRY(check_range("the number of positions", config->positions, 1, MAX_POSITIONS));
     TRY(check_range("the number of token types", config->types, 0, 1 << 16));
@@ -156,6 +169,9 @@ Status config_check(const ModelConfig *config) {
     if (groups < 1 || config->heads % groups)
         return USAGE("%lld heads cannot share %lld key-value heads evenly", (long long)config->heads,
                      (long long)groups);
+    if (config->qk_norm_whole && groups != config->heads)
+        return USAGE("%s with fewer key-value heads (%lld) than heads (%lld) is not supported",
+                     config->family->title, (long long)groups, (long long)config->heads);
     if (config->position == POSITION_ROPE) TRY(rope_check(config));
     TRY(check_range("the attention window", config->window, 0, INT64_MAX));
     TRY(check_direction(config));
@@ -175,6 +191,19 @@ Status config_check(const ModelConfig *config) {
     if (heads_traits(config->outputs_mask).pooled && !config->pooler)
         return USAGE("the output heads need the pooler");
     return OK;
+}
+
+bool config_sparse(const ModelConfig *config, int64_t layer) {
+    if (!config->experts) return false;
+    for (int i = 0; i < config->dense_layers; i++)
+        if (config->dense_layer[i] == layer) return false;
+    return config->sparse_step < 2 || (layer + 1) % config->sparse_step == 0;
+}
+
+int64_t config_sparse_layers(const ModelConfig *config) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < config->layers; i++) count += config_sparse(config, i);
+    return count;
 }
 
 int64_t config_context(const ModelConfig *config) {

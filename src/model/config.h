@@ -92,7 +92,9 @@ enum {
     MOST_HIDDEN = 1 << 20,
     MOST_HEADS = 1 << 16,
     MOST_INNER = 1 << 23,
-    MOST_VOCAB = 1 << 27
+    MOST_VOCAB = 1 << 27,
+    MOST_EXPERTS = EXPERTS_MAX,
+    MOST_DENSE = 64 /* layers that are listed as dense */
 };
 
 typedef struct ModelConfig {
@@ -119,7 +121,17 @@ typedef struct ModelConfig {
     bool scale_attn_by_layer; /* also divide by the layer number, from 1 */
     unsigned biases;          /* BIAS bits */
     Act act;
-    bool gated;                /* the activation of one half of up multiplies the other half */
+    bool gated; /* the activation of one half of up multiplies the other half */
+    /* A mixture: the MLP of most layers is `experts` smaller ones, of which each token uses `top_k`; see
+     * config_sparse. */
+    int64_t experts, top_k, expert_inner; /* 0: none */
+    int64_t shared_inner;                 /* of the shared expert, which all tokens use; 0: none */
+    int64_t sparse_step;                  /* every n-th layer is a mixture; 0: 1 */
+    int64_t dense_layer[MOST_DENSE];      /* layers that are none */
+    int dense_layers;
+    bool norm_top_k;           /* the weights of a token's experts are divided by their sum */
+    float balance_coef;        /* of the balancing loss: router_aux_loss_coef */
+    bool qk_norm_whole;        /* with qk_norm: q and k are normalized over all heads together */
     bool tied;                 /* the LM or MLM output matrix is the token embedding */
     bool bare;                 /* its files may lack the output matrix, which is then new */
     bool pad_fixed;            /* the lookup gives the padding token no gradient */
@@ -180,6 +192,11 @@ static inline bool config_quantized(const ModelConfig *config) {
 static inline int64_t config_window(const ModelConfig *config, int layer) {
     return config_causal(config) && layer >= config->window_from ? config->window : 0;
 }
+
+/* Whether the MLP of a layer is a mixture of experts. */
+bool config_sparse(const ModelConfig *config, int64_t layer);
+/* The number of such layers. */
+int64_t config_sparse_layers(const ModelConfig *config);
 
 /* The longest sequence. With ROPE_DYNAMIC, `positions` is the length before scaling, and with ROPE_YARN it
  * may be, so it is multiplied by the factor. */

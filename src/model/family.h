@@ -73,6 +73,9 @@ struct Family {
     const char *classes, *own_class;
     bool base_tied; /* without an output matrix, a decoder's base model ties it, regardless of the config */
 
+    const Family *mixture; /* of a dense decoder: the family of its mixtures of experts; NULL: none */
+    bool shared;           /* mixtures of this family always have a shared expert */
+
     const Preset *presets; /* ends with {0} */
     /* What the presets differ in besides their sizes, which are set already. Or NULL. */
     void (*preset)(const Preset *preset, ModelConfig *config);

@@ -235,6 +235,12 @@ int64_t model_params(const Model *model) {
     return count_params(model, true);
 }
 
+int64_t model_active(const Model *model) {
+    const ModelConfig *c = &model->config;
+    int64_t expert = 3 * c->hidden * c->expert_inner;
+    return model_params(model) - config_sparse_layers(c) * (c->experts - c->top_k) * expert;
+}
+
 Status model_params_stored(const Model *model, int tp, int64_t *ret_count) {
     int64_t total = 0;
     for (int i = 0; i < model->units; i++) {

@@ -17,6 +17,9 @@
  *   layer.I.norm2.weight (C) .bias (C)          before the MLP, or after
  *   layer.I.mlp.up.weight (F,C) .bias (F)       gated: (2,F,C) and (2,F), gate and up
  *   layer.I.mlp.down.weight (C,F) .bias (C)
+ *     a mixture instead (E experts of inner size F, or one shared expert):
+ *     layer.I.moe.router.weight (E,C)  layer.I.moe.up.weight (2E,F,C), gate and up of each expert by turns
+ *     layer.I.moe.down.weight (E,C,F)  layer.I.moe.shared.router.weight (1,C) .up.weight .down.weight
  *   causal models: head.norm.weight (C) .bias (C), then embed.token again (tied) or head.output.weight (V,C)
  *   encoders: head.pooler.weight (C,C) .bias (C)
  *     head.mlm.dense.weight (C,C) .bias (C)  head.mlm.norm.weight (C) .bias (C)  head.mlm.bias (V)
@@ -135,6 +138,15 @@ typedef struct Fp8State {
     Tensor amax;  /* the same; absent: not recorded */
 } Fp8State;
 
+/* What keeps the experts of mixtures busy alike (train/runner_balance.c), by layer. All absent outside
+ * training. */
+typedef struct Balance {
+    Tensor load;   /* (layers,E) fp32: how much each expert had to do; absent: no balancing loss */
+    Tensor counts; /* (layers,E) int64: += tokens of each expert */
+    Tensor totals; /* (layers,ROUTE_TOTALS) fp64: += sums over tokens, see route_count */
+    float loss, z; /* d(objective) / d(sums over tokens) of the balancing loss and of the z-loss */
+} Balance;
+
 /* Arguments of one block call. */
 typedef struct Pass {
     Exec *exec;
@@ -153,6 +165,7 @@ typedef struct Pass {
                                 * it is there */
     int64_t head_rows;   /* with pieces: the largest number of rows that any replica has for the token loss */
     Fp8State fp8;        /* delayed scaling; all absent without it and outside training */
+    Balance balance;     /* of mixtures */
     Tensor rope;         /* table of rotary positions (model/rope.h); absent without them */
     uint64_t seed, step; /* for dropout, which is active iff shape.train */
     Buffer saved;        /* this block and micro-batch, from forward to backward */
@@ -252,6 +265,7 @@ MUST_USE Status model_set_int4(Model *model, const Exec *exec, const char *name,
 MUST_USE Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor mask,
                                  const int64_t *first, Tensor values);
 int64_t model_params(const Model *model); /* number of parameters, tied ones counted once */
+int64_t model_active(const Model *model); /* the same without experts that a token does not use */
 /* Those that the `tp` tensor-parallel ranks of one replica hold together: replicated ones count once per
  * rank, and vocabularies include their padding. */
 MUST_USE Status model_params_stored(const Model *model, int tp, int64_t *ret_count);

@@ -78,7 +78,8 @@ static Status check_sizes(const Job *job) {
     double params = (double)model_params(job->model), tokens = (double)run->micro_batch * (double)job->seq;
     if (20 * params > max_bytes)
         return USAGE("a model with %.3g parameters cannot be planned; the limit is %.0e", params, 1e16);
-    double width = 64 * (double)c->hidden + 8 * (double)c->inner + (double)c->vocab;
+    double width =
+        64 * (double)c->hidden + 8 * (double)(c->inner + c->top_k * c->expert_inner) + (double)c->vocab;
     double bytes = 8 * tokens * (double)run->micros * width * (double)(c->layers + 2);
     if (bytes > max_bytes)
         return USAGE("%d micro-batches of %lld sequences of %lld tokens cannot be planned for this model; "

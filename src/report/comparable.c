@@ -217,7 +217,8 @@ bool same_training(const Run *a, const Run *b) {
                                            "optimizer",     "momentum",    "nesterov",
                                            "muon-scale",    "adamw-lr",    "group",
                                            "freeze",        "decay-steps", "decay-type",
-                                           "rope-scaling",  NULL};
+                                           "rope-scaling",  "balance",     "balance-coef",
+                                           "z-loss",        "top-k",       NULL};
     return same_layout(a, b, keys) && same_number(run_params(a), run_params(b)) &&
            same_settings(a, b, settings) && counts_from_zero(a) == counts_from_zero(b);
 }

@@ -48,6 +48,11 @@ void trainer_announce(const Trainer *t, const LoadReport *report) {
         (long long)c->heads, PLURAL(c->heads), (long long)c->vocab,
         format_count(params, (double)model_params(t->job->model)), fresh ? ", initialized at random" : "",
         task_names[t->job->task]);
+    if (c->experts)
+        progress_line(t->progress, "mixture: %lld expert%s, %lld per token%s, %s parameters per token",
+                      (long long)c->experts, PLURAL(c->experts), (long long)c->top_k,
+                      c->shared_inner ? " and a shared one" : "",
+                      format_count(params, (double)model_active(t->job->model)));
     if (model_trained(t->job->model) < model_params(t->job->model))
         progress_line(t->progress, "%s parameters are trained, the others frozen",
                       format_count(params, (double)model_trained(t->job->model)));

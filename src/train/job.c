@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/format.h"
 #include "base/fs.h"
 #include "base/progress.h"
 #include "base/setting.h"
@@ -68,12 +69,43 @@ static Status check_seq(const ModelSettings *model, const char *what, const Mode
                  (long long)model->seq, what, (long long)context, extension);
 }
 
+/* Makes a dense preset a mixture, or changes the sizes of one. */
+static Status change_experts(const ModelSettings *model, ModelConfig *config) {
+    if (!config->experts) {
+        if (!model->experts && (model->top_k || model->expert_inner))
+            return USAGE("{%s} is for mixtures of experts; add {experts} to make the preset one",
+                         model->top_k ? "top-k" : "expert-inner");
+        if (!model->experts) return OK;
+        const Family *mixture = config->family->mixture;
+        if (!mixture)
+            return USAGE("{experts} %lld: weft has no mixtures of experts of %s", (long long)model->experts,
+                         config->family->title);
+        config->family = mixture;
+        config->expert_inner = config->inner;
+        config->top_k = model->experts < 2 ? 1 : 2;
+        config->norm_top_k = true;
+        config->balance_coef = 0.01f;
+        if (mixture->shared) config->shared_inner = config->inner;
+    } else if (model->inner && config->expert_inner == config->inner) {
+        config->expert_inner = model->inner;
+    }
+    if (model->experts) config->experts = model->experts;
+    if (model->top_k) config->top_k = model->top_k;
+    if (model->expert_inner) config->expert_inner = model->expert_inner;
+    if (config->top_k > config->experts)
+        return USAGE("{top-k} %lld: the model has %lld expert%s; use at most as many",
+                     (long long)config->top_k, (long long)config->experts, PLURAL(config->experts));
+    return OK;
+}
+
 Status job_change_preset(const ModelSettings *model, ModelConfig *config) {
     int64_t width = config->hidden;
     if (model->layers) config->layers = model->layers;
     if (model->hidden) config->hidden = model->hidden;
     if (config->hidden != width) { /* the same proportions */
         config->inner = config->inner * config->hidden / width;
+        config->expert_inner = config->expert_inner * config->hidden / width;
+        config->shared_inner = config->shared_inner * config->hidden / width;
         if (!model->heads && config->hidden % config->heads)
             return USAGE("{hidden} %lld is not a multiple of the preset's %lld heads; set {heads} too",
                          (long long)config->hidden, (long long)config->heads);
@@ -83,6 +115,7 @@ Status job_change_preset(const ModelSettings *model, ModelConfig *config) {
         config->heads = model->heads;
     }
     if (model->inner) config->inner = model->inner;
+    TRY(change_experts(model, config));
     if (model->untie) config->tied = false;
     if (model->rope_scaling) {
         TRY(rope_extend(model->rope_scaling, config));
@@ -100,6 +133,9 @@ static Status refuse_changes(const ModelSettings *model, const char *dir, const 
                  {"hidden", model->hidden, config->hidden},
                  {"heads", model->heads, config->heads},
                  {"inner", model->inner, config->inner},
+                 {"experts", model->experts, config->experts},
+                 {"top-k", model->top_k, config->top_k},
+                 {"expert-inner", model->expert_inner, config->expert_inner},
                  {"vocab", model->vocab, config->vocab}};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         if (fixed[i].asked && fixed[i].asked != fixed[i].is)
@@ -521,14 +557,17 @@ void job_report(const Job *job, const LoadReport *report, Progress *progress) {
 double job_forward_flops_per_token(const Job *job) {
     const ModelConfig *c = &job->model->config;
     double A = (double)config_attention(c), K = (double)config_kv_width(c), C = (double)c->hidden, seen = 0;
-    double layer = 2 * C * (A + K) + (c->gated ? 3 : 2) * C * (double)c->inner;
+    double mlp = (c->gated ? 3 : 2) * (double)c->inner;
+    double sparse = (double)(c->experts + 3 * (c->top_k * c->expert_inner + c->shared_inner));
+    double sparse_layers = (double)config_sparse_layers(c), dense_layers = (double)c->layers - sparse_layers;
     for (int i = 0; i < c->layers; i++) {
         int64_t window = config_window(c, i);
         seen += (double)(window && window < job->seq ? window : job->seq);
     }
     double attention = 2 * A * seen / (double)c->layers;
     double head = config_is_decoder(c) ? (double)c->hidden * (double)c->vocab : 0;
-    return 2.0 * ((double)c->layers * (layer + attention) + head);
+    double layers = (double)c->layers * (2 * C * (A + K) + attention);
+    return 2.0 * (layers + C * (dense_layers * mlp + sparse_layers * sparse) + head);
 }
 
 double job_flops_per_token(const Job *job) {

@@ -26,9 +26,28 @@ static Status check_tensor(const ModelConfig *c, int64_t tp) {
     if (!config_splits_groups(c, tp))
         return USAGE("{tp} %lld neither divides the model's %lld key-value heads nor is a multiple of them",
                      (long long)tp, (long long)config_kv_heads(c));
-    if (c->inner % tp)
-        return USAGE("{tp} %lld does not divide the feed-forward size %lld; valid values: %s", (long long)tp,
-                     (long long)c->inner, divisors(text, c->inner, c->heads));
+    const int64_t inner[] = {config_sparse_layers(c) < c->layers ? c->inner : 0,
+                             c->experts ? c->expert_inner : 0, c->shared_inner};
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
+        if (inner[i] % tp)
+            return USAGE("{tp} %lld does not divide the feed-forward size %lld%s; valid values: %s",
+                         (long long)tp, (long long)inner[i], i ? " of an expert" : "",
+                         divisors(text, inner[i], c->heads));
+    if (tp > 1 && c->qk_norm_whole)
+        return USAGE("{tp} %lld: %s normalizes q and k over all heads together, so heads cannot be split; "
+                     "use {tp} 1",
+                     (long long)tp, c->family->title);
+    return OK;
+}
+
+/* What mixtures of experts do not support yet. */
+static Status check_experts(const RunnerSpec *run, const ModelConfig *c, const char *device) {
+    if (!c->experts) return OK;
+    if (!strcmp(device, "cuda"))
+        return USAGE("mixtures of experts run on CPUs only so far; use {device} cpu");
+    if (run->fake_quant)
+        return USAGE("{quantize-aware} %s: mixtures of experts cannot be quantized yet; leave it out",
+                     fake_quant_names[run->fake_quant]);
     return OK;
 }
 
@@ -194,6 +213,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     TRY(check_context(run, job->seq, cp, tp));
     if (cp > 1) TRY(resolve_context(run, config, device->name, tp, cp, mesh->swap->size));
     TRY(check_qat(run, config, tp));
+    TRY(check_experts(run, config, device->name));
     TRY(check_pipeline(run, config, pp));
     TRY(check_batch(batch, run->micro_batch, dp));
     TRY(check_micro_batch(run, job->seq));

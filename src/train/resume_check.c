@@ -50,6 +50,9 @@ Status resume_check_model(const Settings *settings, const ModelConfig *now, cons
                  {"hidden", model->hidden, now->hidden, was->hidden},
                  {"heads", model->heads, now->heads, was->heads},
                  {"inner", model->inner, now->inner, was->inner},
+                 {"experts", model->experts, now->experts, was->experts},
+                 {"top-k", model->top_k, now->top_k, was->top_k},
+                 {"expert-inner", model->expert_inner, now->expert_inner, was->expert_inner},
                  {"seq", model->seq, now->positions, was->positions},
                  {"vocab", model->vocab, now->vocab, was->vocab}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

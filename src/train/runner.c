@@ -206,6 +206,7 @@ Status runner_launch(Runner *runner, const Round *round) {
     TRY(overlap_rows(runner, round));
     TRY(overlap_begin(runner, runner->shards->probing > 0));
     TRY(runner_fp8_begin(runner));
+    TRY(runner_balance_begin(runner));
     TRY(runner_run(runner, &runner->schedule, round));
     TRY(overlap_end(runner));
     TRY(shards_finish(runner->shards));
@@ -229,12 +230,15 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     Round round = {.micros = micros, .count = count, .train = true, .step = step, .head_rows = head_rows};
     for (int k = 0; k < LOSS_COUNT; k++)
         if (own[k]) round.loss_grad[k] = (float)(loss_weight[k] * runner->loss_scale.scale / (double)own[k]);
+    runner_balance_grads(runner, &round, result.tokens);
     TRY(runner_launch_or_replay(runner, &round));
     TRY(stream_mark(runner->stream, MARK_STEP_END));
     TRY(runner_fp8_read(runner));
+    TRY(runner_balance_read(runner));
     double sums[LOSS_COUNT];
     TRY(runner_read_losses(runner, LOSS_COUNT, sums));
     TRY(add_device_time(runner));
+    TRY(runner_balance_sum(runner, result.tokens, &result.experts));
     result.loss = loss_objective(sums, counts);
     for (int k = 0; k < LOSS_COUNT; k++) result.part[k] = counts[k] ? sums[k] / (double)counts[k] : 0;
     TRY(read_norms(runner, &result));
@@ -250,6 +254,7 @@ static Status update(Runner *runner, const StepSpec *step, double clip_norm) {
     Section section = section_begin(runner);
     StreamSpan span;
     TRY(runner_fp8_next(runner));
+    TRY(runner_balance_next(runner));
     TRY(overlap_update_begin(runner));
     TRY(stream_span_begin(runner->stream, runner->trace, &span));
     TRY(stream_mark(runner->stream, MARK_UPDATE));

@@ -11,6 +11,7 @@
  *   runner_overlap.c  what runs beside forward and backward
  *   runner_replay.c   steps of small micro-batches as recordings
  *   runner_fp8.c      delayed scaling
+ *   runner_balance.c  losses that keep the experts of mixtures busy alike
  */
 #ifndef WEFT_TRAIN_RUNNER_H
 #define WEFT_TRAIN_RUNNER_H
@@ -28,6 +29,10 @@
 /* How operands are scaled in fp8: from their amax now, or in the previous step. */
 typedef enum { FP8_EXACT, FP8_DELAYED } Fp8Scaling;
 extern const char *const fp8_scaling_names[]; /* ends with NULL */
+
+/* How the experts of a mixture are kept busy alike: by a loss, or not at all. */
+typedef enum { BALANCE_AUX, BALANCE_NONE } BalanceKind;
+extern const char *const balance_names[]; /* ends with NULL */
 
 /* Optimizer, layout, precision and memory of a run. As a part of the settings (train/settings.h), it has what
  * the user chose; job_new derives the rest: table, seq, train, dtype, fp8, logits, micros, noise. */
@@ -61,6 +66,9 @@ typedef struct RunnerSpec {
     int64_t scale_steps;    /* fp16: steps without overflow before it doubles; 0: 2000 */
     int micros;             /* micro-batches per step and replica, for allocating buffers; 0: 1 */
     bool noise;             /* allocate memory to measure StepResult.micro_norm */
+    BalanceKind balance;    /* of mixtures of experts, see runner_balance.c */
+    double balance_coef;    /* factor of the balancing loss; 0: the model's */
+    double z_coef;          /* factor of the router's z-loss */
     /* Set by a signal handler, on any rank. Positive: all ranks abandon the step between two blocks
      * (STOPPED), after which the parameters and optimizer state are those of the last complete step; see
      * mesh_recover. Negative: training stops after the current step or validation. NULL: never. */
@@ -208,6 +216,12 @@ typedef struct Runner {
         float *host_scale, *host_amax;
         bool ready; /* a step has been done, so there are scales */
     } fp8;
+    struct {                 /* of mixtures, see runner_balance.c; no memory: there are none */
+        Buffer load, counts; /* (layers,E) fp32, (layers,E) int64 followed by (layers,ROUTE_TOTALS) fp64 */
+        float *host_load;
+        int64_t *last, *now; /* counts of the last step that was applied, and of this one */
+        int64_t tokens, now_tokens;
+    } balance;
     RunnerTimes times;
     bool probe;       /* measure micro_norm in the next steps */
     bool shows_outer; /* see runner_use_outer */
@@ -215,6 +229,16 @@ typedef struct Runner {
     bool updated;     /* the last update's device time is not yet in `times` */
     Trace *trace;     /* NULL: not tracing. See train/tracer.h */
 } Runner;
+
+/* How a step used the experts of all mixtures: means over tokens and layers. */
+typedef struct ExpertStats {
+    bool on;        /* there are any */
+    double balance; /* the balancing loss, without its factor */
+    double z;       /* the z-loss, likewise */
+    double entropy; /* of the router's probabilities, in nats */
+    double peak;    /* tokens of the busiest expert of any layer; 1: as many as on average */
+    int64_t idle;   /* experts without tokens, in all layers */
+} ExpertStats;
 
 typedef struct StepResult {
     double loss;             /* the objective: each loss divided by its global count, weighted */
@@ -224,8 +248,9 @@ typedef struct StepResult {
     double micro_norm;       /* gradient norm of a single micro-batch: root mean square over all, estimated
                               * from sketches (shards_probe); NAN: not measured */
     int64_t tokens;          /* input tokens, padding excluded */
-    bool skipped;            /* the update was skipped: fp16 gradients overflowed, or training diverged */
-    bool stop;               /* a rank was told to stop, too late to abandon the step */
+    ExpertStats experts;
+    bool skipped; /* the update was skipped: fp16 gradients overflowed, or training diverged */
+    bool stop;    /* a rank was told to stop, too late to abandon the step */
 } StepResult;
 
 MUST_USE Status runner_new(Runner **ret_runner, const Model *model, Device *device, const RunnerSpec *spec);
@@ -290,6 +315,10 @@ MUST_USE Status runner_logits(Runner *runner, const HostBatch *batch, HeadId hea
 /* Writes the state of delayed scaling to a checkpoint's progress, and restores it. */
 MUST_USE Status runner_fp8_save(const Runner *runner, json_t *progress);
 MUST_USE Status runner_fp8_load(Runner *runner, const char *from, const json_t *progress);
+
+/* The same for the counts of experts. */
+MUST_USE Status runner_balance_save(const Runner *runner, json_t *progress);
+MUST_USE Status runner_balance_load(Runner *runner, const char *from, const json_t *progress);
 
 /* Workers of low-communication data parallelism, else 1. */
 int runner_workers(const Runner *runner);

@@ -29,6 +29,7 @@ Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_
         .scratch = runner->scratch,
         .rope = runner->rope_table,
         .fp8 = runner_fp8_state(runner, round->train),
+        .balance = runner_balance_state(runner, round),
         .head_rows = round->head_rows ? round->head_rows[buffer_set->micro] : 0,
         .loss = tensor_1d(runner->loss.data, DT_F64, LOSS_COUNT),
     };

@@ -121,6 +121,17 @@ MUST_USE Status runner_fp8_begin(Runner *runner);
 MUST_USE Status runner_fp8_read(Runner *runner);
 MUST_USE Status runner_fp8_next(Runner *runner);
 
+/* ---- balance of experts ---- */
+
+MUST_USE Status runner_balance_init(Runner *runner);
+void runner_balance_done(Runner *runner);
+MUST_USE Status runner_balance_clear(Runner *runner);
+/* As those of delayed scaling; sum combines all ranks' counts of a step with that many tokens. */
+MUST_USE Status runner_balance_begin(Runner *runner);
+MUST_USE Status runner_balance_read(Runner *runner);
+MUST_USE Status runner_balance_sum(Runner *runner, int64_t tokens, ExpertStats *ret_stats);
+MUST_USE Status runner_balance_next(Runner *runner);
+
 /* ---- actions ---- */
 
 /* Requests a head's logits instead of losses; `out` is host memory for one micro-batch. */
@@ -137,10 +148,14 @@ typedef struct Round {
     const Buffer *ids; /* per micro-batch: where the caller copies it to; NULL: copy it where it is used */
     int64_t step;
     float loss_grad[LOSS_COUNT];
-    const int64_t *head_rows; /* per micro-batch: Pass.head_rows; NULL: no token loss */
-    const Scores *scores;     /* NULL: compute losses */
+    float balance_grad, z_grad; /* see Balance */
+    const int64_t *head_rows;   /* per micro-batch: Pass.head_rows; NULL: no token loss */
+    const Scores *scores;       /* NULL: compute losses */
 } Round;
 
+/* Sets the round's factors of losses that balance experts, for a step with that many tokens. */
+void runner_balance_grads(const Runner *runner, Round *round, int64_t tokens);
+Balance runner_balance_state(const Runner *runner, const Round *round);
 MUST_USE Status runner_run(Runner *runner, const Schedule *schedule, const Round *round);
 /* CPU: completes the last update of the embedding's rows that a step needs. */
 MUST_USE Status overlap_rows(Runner *runner, const Round *round);

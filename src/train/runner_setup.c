@@ -265,6 +265,7 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     TRY(offload_init(runner));
     TRY(alloc_units(runner));
     TRY(runner_fp8_init(runner));
+    TRY(runner_balance_init(runner));
     TRY(alloc_scratch(runner));
     TRY(overlap_init(runner));
     TRY(replay_init(runner));
@@ -273,6 +274,7 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     TRY(runner_set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
     TRY(check_host(runner));
     TRY(shards_clear(runner->shards));
+    TRY(runner_balance_clear(runner));
     return MOVE(ret_runner, runner);
 }
 
@@ -307,6 +309,7 @@ void runner_free(Runner *runner) {
     free(runner->part);
     free(runner->fp8.host_scale);
     free(runner->fp8.host_amax);
+    runner_balance_done(runner);
     schedule_done(&runner->schedule);
     schedule_done(&runner->eval_schedule);
     replay_done(runner);

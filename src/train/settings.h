@@ -12,6 +12,7 @@
 typedef struct ModelSettings {
     const char *name;                                 /* preset or checkpoint directory */
     int64_t layers, hidden, heads, inner, seq, vocab; /* 0: the model's value */
+    int64_t experts, top_k, expert_inner;             /* of a mixture, likewise */
     const char *rope_scaling;                         /* "yarn:4", see rope_extend; NULL: the model's */
     bool untie;                                       /* a preset gets an output matrix of its own */
     double dropout;                                   /* < 0: the model's value; used in training only */

@@ -75,6 +75,30 @@ static Status read_sums(const Reference *r, double sums[LOSS_COUNT]) {
     return stream_sync(r->exec.stream);
 }
 
+/* The losses of mixtures are means over tokens and layers. */
+static void begin_balance(Reference *r, int64_t tokens) {
+    double all = (double)tokens * (double)config_sparse_layers(&r->model->config);
+    r->balance.loss = (float)(r->balance_coef / all);
+    r->balance.z = (float)(r->z_coef / all);
+}
+
+/* The load of each expert in the next step, from its tokens in this one; 0: there was none. */
+static Status next_load(Reference *r, int64_t tokens) {
+    const ModelConfig *c = &r->model->config;
+    size_t slots = r->load.bytes / sizeof(float);
+    if (!slots) return OK;
+    CLEANUP(mem_freep) int64_t *counts = NULL;
+    CLEANUP(mem_freep) float *load = NULL;
+    TRY(mem_new(slots, sizeof *counts, &counts));
+    TRY(mem_new(slots, sizeof *load, &load));
+    TRY(stream_copy(r->exec.stream, counts, r->counts.data, slots * sizeof *counts, COPY_TO_HOST));
+    TRY(stream_sync(r->exec.stream));
+    for (size_t i = 0; i < slots; i++)
+        load[i] = tokens ? (float)((double)c->experts * (double)counts[i] / (double)tokens) : (float)c->top_k;
+    TRY(stream_copy(r->exec.stream, r->load.data, load, r->load.bytes, COPY_TO_DEVICE));
+    return stream_sync(r->exec.stream);
+}
+
 /* The gradients of the objective, which is the weighted sum of all mean losses. Each micro-batch adds its
  * part, so the terms of all of them are counted first. */
 static Status gradients(Reference *r, HostBatch *const *micros, int count, int64_t step, StepResult *result) {
@@ -84,8 +108,13 @@ static Status gradients(Reference *r, HostBatch *const *micros, int count, int64
     count_terms(r, micros, count, terms);
     TRY(store_zero(r->grads, r->exec.stream));
     TRY(stream_zero(r->exec.stream, r->sums.data, r->sums.bytes));
+    TRY(stream_zero(r->exec.stream, r->counts.data, r->counts.bytes));
+    for (int i = 0; i < count; i++)
+        for (int64_t b = 0; b < micros[i]->B; b++) result->tokens += micros[i]->lens[b];
+    begin_balance(r, result->tokens);
     for (int i = 0; i < count; i++) {
         Pass pass = pass_of(r, micros[i], step, true);
+        pass.balance = r->balance;
         for (int k = 0; k < LOSS_COUNT; k++)
             if (terms[k]) pass.loss_grad[k] = (float)(loss_weight[k] / (double)terms[k]);
         *micros[i]->step = step;
@@ -93,9 +122,9 @@ static Status gradients(Reference *r, HostBatch *const *micros, int count, int64
         pass.micro = &micro;
         TRY(forward(r, &pass));
         TRY(backward(r, &pass));
-        for (int64_t b = 0; b < micros[i]->B; b++) result->tokens += micros[i]->lens[b];
     }
     TRY(read_sums(r, sums));
+    TRY(next_load(r, result->tokens));
     result->loss = loss_objective(sums, terms);
     for (int k = 0; k < LOSS_COUNT; k++) result->part[k] = terms[k] ? sums[k] / (double)terms[k] : 0;
     return OK;
@@ -215,6 +244,21 @@ static Status alloc_activations(Reference *r) {
     return rope_table_new(config, r->seq, r->device, r->exec.stream, &r->rope, &r->rope_table);
 }
 
+static Status alloc_balance(Reference *r, const RunnerSpec *spec) {
+    const ModelConfig *c = &r->model->config;
+    size_t layers = (size_t)c->layers, slots = layers * (size_t)c->experts;
+    r->z_coef = spec->z_coef;
+    if (spec->balance == BALANCE_AUX)
+        r->balance_coef = spec->balance_coef ? spec->balance_coef : (double)c->balance_coef;
+    if (!slots) return OK;
+    TRY(dev_alloc(r->device, MEM_OPTIMIZER, slots * sizeof(float), &r->load));
+    TRY(dev_alloc(r->device, MEM_OPTIMIZER, (slots + layers * ROUTE_TOTALS) * sizeof(int64_t), &r->counts));
+    r->balance.load = tensor_2d(r->load.data, DT_F32, c->layers, c->experts);
+    r->balance.counts = tensor_2d(r->counts.data, DT_I64, c->layers, c->experts);
+    r->balance.totals = tensor_2d((int64_t *)r->counts.data + slots, DT_F64, c->layers, ROUTE_TOTALS);
+    return next_load(r, 0);
+}
+
 Status reference_new(Reference **ret_reference, const Model *model, Device *device, const RunnerSpec *spec) {
     CLEANUP(reference_freep) Reference *r = NULL;
     TRY(mem_new(1, sizeof *r, &r));
@@ -229,6 +273,7 @@ Status reference_new(Reference **ret_reference, const Model *model, Device *devi
     TRY(group_new_self(&r->alone));
     TRY(alloc_values(r));
     TRY(alloc_activations(r));
+    TRY(alloc_balance(r, spec));
     return MOVE(ret_reference, r);
 }
 
@@ -242,7 +287,7 @@ void reference_free(Reference *r) {
         dev_free(&r->output[i]);
         dev_free(&r->saved[i]);
     }
-    Buffer *const buffers[] = {&r->gradient, &r->ids, &r->scratch, &r->rope, &r->sums};
+    Buffer *const buffers[] = {&r->gradient, &r->ids, &r->scratch, &r->rope, &r->sums, &r->load, &r->counts};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) dev_free(buffers[i]);
     free(r->output);
     free(r->saved);

@@ -21,9 +21,13 @@ typedef struct Reference {
     Buffer gradient; /* of a block's output and then, in the same place, of its input */
     Buffer scratch, rope, sums;
     Tensor rope_table;
+    Balance balance;             /* of mixtures of experts: see runner_balance.c; */
+    Buffer load, counts;         /* its memory, */
+    double balance_coef, z_coef; /* and the factors of its losses */
 } Reference;
 
-/* Of the spec, it takes the table of kernels, the sizes, optimizer and seed. Parameters are undefined. */
+/* Of the spec, it takes the table of kernels, the sizes, optimizer, seed and balance. Parameters are
+ * undefined. */
 MUST_USE Status reference_new(Reference **ret_reference, const Model *model, Device *device,
                               const RunnerSpec *spec);
 void reference_free(Reference *reference);

@@ -98,6 +98,7 @@ static Status describe_progress(Trainer *t, json_t **ret_progress) {
     if (!progress) return FAILED("out of memory");
     if (sync) json_object_set(progress, "sync", sync);
     Status status = runner_fp8_save(t->job->runner, progress);
+    if (!status) status = runner_balance_save(t->job->runner, progress);
     if (status) {
         json_decref(progress);
         return status;
@@ -473,6 +474,7 @@ static Status load(Trainer *t, const char *dir, json_t **ret_progress) {
     TRY(json_get_int(progress, dir, "val_samples", 0, INT64_MAX, &t->val_state.samples));
     guard_restore(&t->guard, json_object_get(progress, "guard"));
     TRY(runner_fp8_load(runner, dir, progress));
+    TRY(runner_balance_load(runner, dir, progress));
     if (runner->spec.dtype == DT_F16) {
         TRY(json_get_double(progress, dir, "loss_scale", 1, 1e30, &runner->loss_scale.scale));
         TRY(json_get_int(progress, dir, "loss_scale_good", 0, INT64_MAX, &runner->loss_scale.good));

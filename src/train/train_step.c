@@ -33,6 +33,13 @@ static Status log_step(Trainer *t, const StepResult *result, double lr) {
         json_object_set_new(line, "seq_length",
                             json_integer((json_int_t)seq_warmup_length(&t->job->seq_warmup, t->step)));
     if (result->skipped) json_object_set_new(line, "skipped", json_true());
+    if (result->experts.on)
+        json_object_set_new(
+            line, "experts",
+            json_pack("{s:o, s:o, s:o, s:o, s:I}", "balance_loss", json_finite(result->experts.balance),
+                      "z_loss", json_finite(result->experts.z), "entropy",
+                      json_finite(result->experts.entropy), "peak_load", json_finite(result->experts.peak),
+                      "idle", (json_int_t)result->experts.idle));
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result->part[k] > 0 && isfinite(result->part[k]) && !config_is_decoder(&t->job->model->config))
             json_object_set_new(line, loss_names[k], json_real(result->part[k]));

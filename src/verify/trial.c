@@ -62,6 +62,14 @@ void trial_config(const TrialSpec *spec, ModelConfig *ret_config) {
     config.kv_heads = config.position == POSITION_ROPE ? 2 : 0;
     config.head_width = 0;
     config.inner = spec->words || spec->wide ? 128 : 24;
+    if (config.experts) {
+        config.experts = 4;
+        config.top_k = 2;
+        config.expert_inner = config.inner;
+        if (config.shared_inner) config.shared_inner = config.inner;
+        config.balance_coef = 0.1f;
+        if (config.sparse_step) config.dense_layer[config.dense_layers++] = 1;
+    }
     config.vocab = spec->words ? TRIAL_LARGE_VOCAB : TRIAL_VOCAB;
     config.positions = TRIAL_SEQ;
     if (config.window) config.window = TRIAL_SEQ / 2;
@@ -168,6 +176,7 @@ RunnerSpec trial_run_spec(const TrialSpec *spec, int dp) {
                         .logits = spec->fp8_head ? spec->dtype : DT_F32,
                         .fake_quant = spec->fake_quant,
                         .loss_scale = spec->loss_scale,
+                        .z_coef = 0.01,
                         .schedule = spec->schedule,
                         .chunks = spec->chunks,
                         .grad_type = spec->grad_type,

@@ -59,9 +59,10 @@ static Status describe_qkv(const Block *block, ParamList *list) {
 
 /* The weight of a norm over heads: each rank sums its gradient over its own heads. */
 static Status describe_head_norm(const Block *block, ParamList *list, LayerParam id, const char *name) {
+    const ModelConfig *c = block->config;
     ParamDesc desc = {.id = (int)id,
                       .ndim = 1,
-                      .dim = {config_head_width(block->config)},
+                      .dim = {c->qk_norm_whole ? config_attention(c) : config_head_width(c)},
                       .split = -1,
                       .init = INIT_ONES,
                       .per_row = true,
@@ -202,8 +203,9 @@ AttentionSaved attention_saved(const Block *block, Shape shape, bool keep, Bump 
     else
         s.lse = tensor_take(saved, tensor_3d(NULL, DT_F32, B, H, T));
     if (c->qk_norm) {
-        s.q_rstd = tensor_take(scratch, tensor_1d(NULL, DT_F32, B * T * H));
-        s.k_rstd = tensor_take(scratch, tensor_1d(NULL, DT_F32, B * T * local_groups(c, shape.tp)));
+        int64_t norms = c->qk_norm_whole ? 1 : H, groups = c->qk_norm_whole ? 1 : local_groups(c, shape.tp);
+        s.q_rstd = tensor_take(scratch, tensor_1d(NULL, DT_F32, B * T * norms));
+        s.k_rstd = tensor_take(scratch, tensor_1d(NULL, DT_F32, B * T * groups));
         s.normed = tensor_take(scratch, attention_dqkv(block, shape));
     }
     if (keep) {
@@ -269,19 +271,32 @@ static HeadRange k_heads(const Block *block, const Pass *pass) {
     return (HeadRange){local_heads(c, pass->shape.tp), local_groups(c, pass->shape.tp)};
 }
 
+/* What is normalized together: a head each of q and k, or each of them as a whole. */
+static Tensor norm_heads(const Block *block, Tensor t) {
+    if (!block->config->qk_norm_whole) return all_heads(t);
+    return tensor_4d(t.data, t.dtype, t.dim[0], t.dim[1], 3, tensor_count(t) / (3 * t.dim[0] * t.dim[1]));
+}
+static HeadRange norm_q(const Block *block, const Pass *pass) {
+    return block->config->qk_norm_whole ? (HeadRange){0, 1} : q_heads(block, pass);
+}
+static HeadRange norm_k(const Block *block, const Pass *pass) {
+    return block->config->qk_norm_whole ? (HeadRange){1, 1} : k_heads(block, pass);
+}
+
 /* What attention reads: qkv, with heads normalized and rotated where the model does. */
 static Status attention_input(const Block *block, Pass *pass, const AttentionSaved *s, bool rotate,
                               Tensor *ret_qkv) {
     const ModelConfig *c = block->config;
     HeadRange q = q_heads(block, pass), k = k_heads(block, pass);
-    Tensor qkv = s->qkv, heads = all_heads(qkv);
+    Tensor qkv = s->qkv;
     if (c->qk_norm) {
+        Tensor from = norm_heads(block, qkv), to = norm_heads(block, s->normed);
         qkv = s->normed;
-        TRY(stream_copy(pass->exec->stream, qkv.data, heads.data, tensor_bytes(heads), COPY_ON_DEVICE));
-        TRY(rmsnorm_forward(pass->exec, all_heads(qkv), s->q_rstd, heads,
-                            block_param(block, pass->param, Q_NORM), c->norm_eps, q));
-        TRY(rmsnorm_forward(pass->exec, all_heads(qkv), s->k_rstd, heads,
-                            block_param(block, pass->param, K_NORM), c->norm_eps, k));
+        TRY(stream_copy(pass->exec->stream, to.data, from.data, tensor_bytes(from), COPY_ON_DEVICE));
+        TRY(rmsnorm_forward(pass->exec, to, s->q_rstd, from, block_param(block, pass->param, Q_NORM),
+                            c->norm_eps, norm_q(block, pass)));
+        TRY(rmsnorm_forward(pass->exec, to, s->k_rstd, from, block_param(block, pass->param, K_NORM),
+                            c->norm_eps, norm_k(block, pass)));
     }
     if (c->position == POSITION_ROPE && rotate)
         TRY(rope_forward(pass->exec, all_heads(qkv), pass->rope,
@@ -356,7 +371,7 @@ Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, T
     Exec *e = pass->exec;
     const ModelConfig *c = block->config;
     HeadRange q = q_heads(block, pass), k = k_heads(block, pass);
-    Tensor qkv, heads = all_heads(dqkv), from = all_heads(s->qkv);
+    Tensor qkv, heads = norm_heads(block, dqkv), from = norm_heads(block, s->qkv);
     out.dropout = dropout;
     TRY(linear_back(block, pass, heads_as_rows(datt), grads_now(block, pass, OUT_W), dy,
                     linear_of(block, pass->param, OUT_W), out));
@@ -371,13 +386,13 @@ Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, T
     TRY(pass->shape.cp > 1 ? context_attend_back(block, pass, &s->context, dqkv, datt, s->att, qkv, spec)
                            : attention_backward(e, dqkv, datt, s->att, s->lse, qkv, pass->micro->lens, spec));
     if (c->position == POSITION_ROPE)
-        TRY(rope_backward(e, heads, pass->rope, pass->micro->positions, 0,
+        TRY(rope_backward(e, all_heads(dqkv), pass->rope, pass->micro->positions, 0,
                           (HeadRange){0, q.count + k.count}));
     if (!c->qk_norm) return OK;
     TRY(rmsnorm_backward(e, heads, block_param(block, pass->grad, Q_NORM), heads, from, s->q_rstd,
-                         block_param(block, pass->param, Q_NORM), TENSOR_NONE, q));
+                         block_param(block, pass->param, Q_NORM), TENSOR_NONE, norm_q(block, pass)));
     return rmsnorm_backward(e, heads, block_param(block, pass->grad, K_NORM), heads, from, s->k_rstd,
-                            block_param(block, pass->param, K_NORM), TENSOR_NONE, k);
+                            block_param(block, pass->param, K_NORM), TENSOR_NONE, norm_k(block, pass));
 }
 
 /* Backward of q, k and v's matmul: dx [+]= if present, and the weight gradients unless they are deferred. */

@@ -416,7 +416,7 @@ static Status backward_weight_layer(const Block *block, Pass *pass, Tensor x) {
 
 /* A (1,K) x (K,N) matmul is 2KN FLOPs in forward and twice that in backward. */
 static double flops_layer(const Block *block, int64_t T) {
-    return 3 * (attention_flops(block, T) + mlp_flops(block->config));
+    return 3 * (attention_flops(block, T) + mlp_flops(block));
 }
 
 const BlockOps block_ops_layer = {

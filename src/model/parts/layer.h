@@ -27,6 +27,12 @@ typedef enum {
     UP_B,
     DOWN_W,
     DOWN_B,
+    ROUTER_W, /* a mixture: instead of these two matrices */
+    EXPERTS_UP_W,
+    EXPERTS_DOWN_W,
+    SHARED_ROUTER_W,
+    SHARED_UP_W,
+    SHARED_DOWN_W,
     LAYER_PARAMS
 } LayerParam;
 

@@ -10,6 +10,7 @@ static int64_t part_rows(Shape shape) {
 
 Status describe_mlp(const Block *block, ParamList *list) {
     const ModelConfig *c = block->config;
+    if (moe_in(block)) return describe_moe(block, list);
     bool bias = c->biases & BIAS_MLP;
     int dim = c->gated; /* the dim that is split: 1 of (2,F,C) */
     TRY(describe_layer_matrix(block, list,
@@ -35,7 +36,7 @@ Status describe_mlp(const Block *block, ParamList *list) {
 bool mlp_in_parts(const Block *block, Shape shape) {
     bool kept = shape.train && shape.recompute != RECOMPUTE_BLOCK;
     return shape.B * shape.T > part_rows(shape) && !kept && !shape.whole_blocks &&
-           !layer_in_fp8(block, shape);
+           !layer_in_fp8(block, shape) && !moe_in(block);
 }
 
 Tensor mlp_act(const Block *block, Shape shape) {
@@ -45,6 +46,7 @@ Tensor mlp_act(const Block *block, Shape shape) {
 }
 
 Tensor mlp_dpre(const Block *block, Shape shape) {
+    if (moe_in(block)) return tensor_3d(NULL, shape.dtype, 1, 1, moe_pre_count(block, shape));
     Tensor inner = mlp_act(block, shape);
     if (block->config->gated) inner.dim[2] *= 2;
     return inner;
@@ -58,6 +60,10 @@ MlpSaved mlp_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump
     Tensor inner = mlp_act(block, shape);
     MlpSaved s = {0};
     s.pre = tensor_take(saved, mlp_dpre(block, shape));
+    if (moe_in(block)) {
+        s.moe = moe_saved(block, shape, s.pre, saved, cheap);
+        return s;
+    }
     if (!layer_in_fp8(block, shape) || block->config->gated) s.act = tensor_take(cheap, inner);
     if (keep) {
         s.into_up = linear_keep(saved, shape.B * shape.T, block->config->hidden);
@@ -66,8 +72,9 @@ MlpSaved mlp_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump
     return s;
 }
 
-double mlp_flops(const ModelConfig *config) {
-    return (config->gated ? 6 : 4) * (double)config->hidden * (double)config->inner;
+double mlp_flops(const Block *block) {
+    const ModelConfig *c = block->config;
+    return moe_in(block) ? moe_flops(c) : (c->gated ? 6 : 4) * (double)c->hidden * (double)c->inner;
 }
 
 static LinearInput input_of_down(const Block *block, const MlpSaved *s) {
@@ -112,6 +119,7 @@ static bool next_part(const MlpSaved *s, int64_t rows, MlpSaved *part, int64_t *
 
 Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x) {
     MlpSaved part;
+    if (moe_in(block)) return moe_run(block, pass, &s->moe, y, x);
     for (int64_t at = 0; next_part(s, tensor_rows(x), &part, &at); at += tensor_rows(part.pre)) {
         int64_t count = tensor_rows(part.pre);
         TRY(run_part(block, pass, &part, part_of(y, at, count), part_of(x, at, count)));
@@ -121,6 +129,7 @@ Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tens
 
 Status mlp_rerun(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x) {
     if (mlp_in_parts(block, pass->shape)) return OK;
+    if (moe_in(block)) return moe_rerun(block, pass, &s->moe, x);
     /* In fp8 the second matmul leaves its input for backward. */
     return layer_in_fp8(block, pass->shape) ? mlp_run(block, pass, s, y, x) : run_up(block, pass, s, x);
 }
@@ -133,7 +142,8 @@ static LinearFusion fused_up(const Block *block, Norm norm) {
 
 bool mlp_fuses(const Block *block, const Pass *pass, const MlpSaved *s, Tensor y, Tensor x, Norm norm,
                Tensor res) {
-    return linear_fused_supports(pass->exec, s->act, x, linear_of(block, pass->param, UP_W).weight,
+    return !moe_in(block) &&
+           linear_fused_supports(pass->exec, s->act, x, linear_of(block, pass->param, UP_W).weight,
                                  fused_up(block, norm)) &&
            linear_fused_supports(pass->exec, y, s->act, linear_of(block, pass->param, DOWN_W).weight,
                                  (LinearFusion){.res = res});
@@ -202,6 +212,7 @@ static Status back_restoring(const Block *block, Pass *pass, const MlpSaved *s, 
 
 Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact,
                 Fp8Gradient gradient, Tensor dy, Dropout dropout) {
+    if (moe_in(block)) return moe_back(block, pass, &s->moe, dpre, dy);
     LinearInput in = input_of_down(block, s);
     in.next = gradient_of(block, pass, gradient);
     in.dropout = dropout;
@@ -222,6 +233,7 @@ Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, 
 
 Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor dx, bool add, Tensor dpre,
                       Fp8Gradient gradient, Tensor x) {
+    if (moe_in(block)) return moe_back_input(block, pass, &s->moe, dx, add, dpre, x);
     Linear g = part_grads(block, pass, s, UP_W);
     Fp8Gradient known = gradient_of(block, pass, gradient);
     if (down_sums(block, pass, known)) g.bias = TENSOR_NONE;
@@ -246,12 +258,14 @@ Status mlp_back_parts(const Block *block, Pass *pass, const MlpSaved *s, Tensor 
 }
 
 Status mlp_weight_down(const Block *block, Pass *pass, const MlpSaved *s, Tensor dy) {
+    if (moe_in(block)) return moe_weight_down(block, pass, &s->moe, dy);
     if (mlp_restores(block, pass->shape)) TRY(glu_forward(pass->exec, s->act, s->pre, block->config->act));
     return linear_back(block, pass, TENSOR_NONE, linear_grads(block, pass, DOWN_W), dy,
                        linear_of(block, pass->param, DOWN_W), input_of_down(block, s));
 }
 
 Status mlp_weight_up(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor x) {
+    if (moe_in(block)) return moe_weight_up(block, pass, &s->moe, dpre, x);
     return linear_back(block, pass, TENSOR_NONE, linear_grads(block, pass, UP_W), dpre,
                        linear_of(block, pass->param, UP_W),
                        (LinearInput){.x = x, .matmul = FP8_UP, .quantized = s->into_up});

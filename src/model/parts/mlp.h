@@ -7,17 +7,20 @@
  * before the next one.
  *
  * In fp8 the output of an activation is not stored, unless it is gated: it is computed while quantizing the
- * input of down. */
+ * input of down.
+ *
+ * In some layers of some models it is a mixture of experts, moe.h: these functions then call those there. */
 #ifndef WEFT_MODEL_PARTS_MLP_H
 #define WEFT_MODEL_PARTS_MLP_H
 
-#include "model/parts/layer.h"
+#include "model/parts/moe.h"
 
 typedef struct MlpSaved {
     Tensor pre; /* (B,T,F) input of the activation; gated: (B,T,2F), gate and up */
     Tensor act; /* (B,T,F); absent in fp8, unless gated; see mlp_restores */
     bool adds;  /* with parts: not the first, whose gradients may be the first to be stored */
     Fp8Input into_up, into_down; /* fp8: quantized inputs; absent where they are quantized again */
+    MoeSaved moe;                /* a mixture: all but pre, which has those of all experts */
 } MlpSaved;
 
 MUST_USE Status describe_mlp(const Block *block, ParamList *list);
@@ -30,7 +33,7 @@ MlpSaved mlp_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump
 /* Shapes of act, and of the gradient of pre, which backward needs memory for. */
 Tensor mlp_act(const Block *block, Shape shape);
 Tensor mlp_dpre(const Block *block, Shape shape);
-double mlp_flops(const ModelConfig *config); /* per token, forward */
+double mlp_flops(const Block *block); /* per token, forward */
 
 /* y: the partial sums of down, from the rows x. */
 MUST_USE Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x);

@@ -1,0 +1,269 @@
+/* B sequences, T positions, C hidden size; of a set: E experts, K of them per token, F inner size on this
+ * rank, R = B*T*K rows. */
+#include "model/parts/moe.h"
+
+/* A set of experts and its router. */
+typedef struct Experts {
+    LayerParam router, up, down;
+    const char *name; /* of its parameters */
+    int64_t count, top, inner;
+    Route route;
+} Experts;
+
+/* The sets of a model; returns their number. */
+static int experts_of(const ModelConfig *c, Experts set[EXPERT_SETS]) {
+    set[0] = (Experts){.router = ROUTER_W,
+                       .up = EXPERTS_UP_W,
+                       .down = EXPERTS_DOWN_W,
+                       .name = "moe",
+                       .count = c->experts,
+                       .top = c->top_k,
+                       .inner = c->expert_inner,
+                       .route = {.score = ROUTE_SOFTMAX, .normalize = c->norm_top_k}};
+    if (!c->shared_inner) return 1;
+    set[1] = (Experts){.router = SHARED_ROUTER_W,
+                       .up = SHARED_UP_W,
+                       .down = SHARED_DOWN_W,
+                       .name = "moe.shared",
+                       .count = 1,
+                       .top = 1,
+                       .inner = c->shared_inner,
+                       .route = {.score = ROUTE_SIGMOID}};
+    return 2;
+}
+
+bool moe_in(const Block *block) {
+    return config_sparse(block->config, block->index);
+}
+
+static Status describe_experts(const Block *block, ParamList *list, const Experts *set) {
+    const ModelConfig *c = block->config;
+    int64_t E = set->count, C = c->hidden, F = set->inner;
+    TRY(describe_matrix(list, set->router, c->init, c->init_std, -1, E, C, 0, "layer.%d.%s.router.weight",
+                        block->index, set->name));
+    list->desc[list->count - 1].partial = true;
+    TRY(describe_matrix(list, set->up, c->init, c->init_std, 1, 2 * E, F, C, "layer.%d.%s.up.weight",
+                        block->index, set->name));
+    TRY(describe_matrix(list, set->down, c->init, c->init_std, 2, E, C, F, "layer.%d.%s.down.weight",
+                        block->index, set->name));
+    for (size_t i = list->count - 3; i < list->count; i++) list->desc[i].overwritten = true;
+    return OK;
+}
+
+Status describe_moe(const Block *block, ParamList *list) {
+    Experts set[EXPERT_SETS];
+    int sets = experts_of(block->config, set);
+    for (int i = 0; i < sets; i++) TRY(describe_experts(block, list, &set[i]));
+    return OK;
+}
+
+/* ---- memory ---- */
+
+static Tensor pre_shape(const Experts *set, Shape shape) {
+    return tensor_2d(NULL, shape.dtype, shape.B * shape.T * set->top, 2 * set->inner / shape.tp);
+}
+
+int64_t moe_pre_count(const Block *block, Shape shape) {
+    Experts set[EXPERT_SETS];
+    int64_t count = 0;
+    for (int i = experts_of(block->config, set) - 1; i >= 0; i--)
+        count += tensor_count(pre_shape(&set[i], shape));
+    return count;
+}
+
+/* What a set has of a tensor of moe_pre_count elements. */
+static Tensor pre_of(const ModelConfig *c, Shape shape, int at, Tensor all) {
+    Experts set[EXPERT_SETS];
+    experts_of(c, set);
+    Tensor pre = pre_shape(&set[at], shape);
+    size_t before = at ? tensor_bytes(pre_shape(&set[0], shape)) : 0;
+    if (all.data) pre.data = (char *)all.data + before;
+    return pre;
+}
+
+MoeSaved moe_saved(const Block *block, Shape shape, Tensor pre, Bump *saved, Bump *scratch) {
+    Experts set[EXPERT_SETS];
+    MoeSaved all = {0};
+    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++) {
+        MoeRows *s = &all.set[i];
+        int64_t B = shape.B, T = shape.T, K = set[i].top, R = B * T * K;
+        s->logits = tensor_take(saved, tensor_3d(NULL, DT_F32, B, T, set[i].count));
+        s->chosen = tensor_take(saved, tensor_3d(NULL, DT_I32, B, T, K));
+        s->place = tensor_take(saved, tensor_3d(NULL, DT_I32, B, T, K));
+        s->slots = tensor_take(saved, tensor_1d(NULL, DT_I32, R));
+        s->offsets = tensor_take(saved, tensor_1d(NULL, DT_I32, set[i].count + 1));
+        s->weights = tensor_take(saved, tensor_1d(NULL, DT_F32, R));
+        s->pre = pre_of(block->config, shape, i, pre);
+        s->act = tensor_take(scratch, tensor_2d(NULL, shape.dtype, R, set[i].inner / shape.tp));
+        s->rows = tensor_take(scratch, tensor_2d(NULL, shape.dtype, R, block->config->hidden));
+        s->each = tensor_take(scratch, tensor_3d(NULL, DT_F32, B, T, K));
+    }
+    return all;
+}
+
+double moe_flops(const ModelConfig *c) {
+    Experts set[EXPERT_SETS];
+    double flops = 0;
+    for (int i = experts_of(c, set) - 1; i >= 0; i--)
+        flops += 2 * (double)c->hidden * (double)(set[i].count + 3 * set[i].top * set[i].inner);
+    return flops;
+}
+
+/* ---- parameters ---- */
+
+static Tensor router_of(const Block *block, const Tensor *views, const Experts *set) {
+    return block_param(block, views, set->router);
+}
+
+/* (E,2F,C), from (2E,F,C). */
+static Tensor up_of(const Block *block, const Tensor *views, const Experts *set) {
+    Tensor t = block_param(block, views, set->up);
+    return t.data ? tensor_3d(t.data, t.dtype, t.dim[0] / 2, 2 * t.dim[1], t.dim[2]) : t;
+}
+
+/* (E,C,F) */
+static Tensor down_of(const Block *block, const Tensor *views, const Experts *set) {
+    return block_param(block, views, set->down);
+}
+
+/* Adds a weight gradient, or stores it, unless the parameter is frozen. */
+static Status weight_gradient(const Block *block, const Pass *pass, int id, Tensor dw, Tensor dy, Tensor x,
+                              Tensor offsets) {
+    if (!dw.data) return OK;
+    return grouped_backward_weight(pass->exec, dw, dy, x, offsets, !grad_is_unwritten(block, pass, id));
+}
+
+static Status router_gradient(const Block *block, const Pass *pass, const Experts *set, const MoeRows *s,
+                              Tensor x) {
+    Tensor dw = router_of(block, pass->grad, set);
+    if (!dw.data) return OK;
+    return linear_backward_weight(pass->exec, dw, TENSOR_NONE, s->logits, x,
+                                  !grad_is_unwritten(block, pass, set->router));
+}
+
+/* ---- forward ---- */
+
+static Status count_choices(const Block *block, const Pass *pass, const Experts *set, const MoeRows *s) {
+    const Balance *balance = &pass->balance;
+    if (!balance->counts.data || pass->again || set->router != ROUTER_W) return OK;
+    Tensor counts = as_vector(tensor_slice(balance->counts, block->index, 1));
+    Tensor totals = as_vector(tensor_slice(balance->totals, block->index, 1)), load = balance->load;
+    if (load.data) load = as_vector(tensor_slice(load, block->index, 1));
+    return route_count(pass->exec, counts, totals, s->logits, s->chosen, load, set->route);
+}
+
+static Status route(const Block *block, Pass *pass, const Experts *set, const MoeRows *s, Tensor x) {
+    Exec *e = pass->exec;
+    Tensor lens = pass->decode ? pass->decode->fresh : pass->micro->lens;
+    TRY(linear_forward(e, s->logits, TENSOR_NONE, x, router_of(block, pass->param, set), TENSOR_NONE,
+                       ACT_NONE));
+    TRY(route_forward(e, s->each, s->chosen, s->logits, lens, pass->at, set->route));
+    TRY(count_choices(block, pass, set, s));
+    return expert_sort(e, s->place, s->slots, s->offsets, s->chosen);
+}
+
+/* Up to the inputs of the activation. */
+static Status run_up(const Block *block, Pass *pass, const Experts *set, const MoeRows *s, Tensor x) {
+    TRY(route(block, pass, set, s, x));
+    TRY(expert_gather(pass->exec, s->rows, s->weights, x, s->each, s->slots, set->top));
+    return grouped_forward(pass->exec, s->pre, s->rows, up_of(block, pass->param, set), s->offsets);
+}
+
+Status moe_run(const Block *block, Pass *pass, const MoeSaved *saved, Tensor y, Tensor x) {
+    Exec *e = pass->exec;
+    Experts set[EXPERT_SETS];
+    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++) {
+        const MoeRows *s = &saved->set[i];
+        TRY(run_up(block, pass, &set[i], s, x));
+        TRY(expert_act_forward(e, s->act, s->pre, s->weights, s->offsets, block->config->act));
+        TRY(grouped_forward(e, s->rows, s->act, down_of(block, pass->param, &set[i]), s->offsets));
+        TRY(expert_combine(e, y, s->rows, s->place, i > 0));
+    }
+    return OK;
+}
+
+Status moe_rerun(const Block *block, Pass *pass, const MoeSaved *saved, Tensor x) {
+    Experts set[EXPERT_SETS];
+    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++)
+        TRY(run_up(block, pass, &set[i], &saved->set[i], x));
+    return OK;
+}
+
+/* ---- backward ---- */
+
+Status moe_back(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dpre, Tensor dy) {
+    Exec *e = pass->exec;
+    Experts set[EXPERT_SETS];
+    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++) {
+        const MoeRows *s = &saved->set[i];
+        Tensor gradient = pre_of(block->config, pass->shape, i, dpre), each = as_vector(s->each);
+        TRY(expert_gather(e, s->rows, TENSOR_NONE, dy, TENSOR_NONE, s->slots, set[i].top));
+        TRY(grouped_backward_input(e, s->act, s->rows, down_of(block, pass->param, &set[i]), s->offsets));
+        TRY(expert_act_backward(e, gradient, s->act, each, s->act, s->pre, s->weights, s->offsets,
+                                block->config->act));
+        if (pass->deferred.data) continue;
+        TRY(weight_gradient(block, pass, set[i].down, down_of(block, pass->grad, &set[i]), s->rows, s->act,
+                            s->offsets));
+    }
+    return OK;
+}
+
+/* The losses that balance the experts count once. */
+static RouteLoss losses_of(const Block *block, const Pass *pass, const Experts *set) {
+    RouteLoss loss = {0};
+    if (set->router != ROUTER_W || pass->tp->rank > 0 || !pass->shape.train) return loss;
+    loss.z = pass->balance.z;
+    if (!pass->balance.load.data) return loss;
+    loss.load = as_vector(tensor_slice(pass->balance.load, block->index, 1));
+    loss.balance = pass->balance.loss;
+    return loss;
+}
+
+Status moe_back_input(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dx, bool add, Tensor dpre,
+                      Tensor x) {
+    Exec *e = pass->exec;
+    Experts set[EXPERT_SETS];
+    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++) {
+        const MoeRows *s = &saved->set[i];
+        Tensor gradient = pre_of(block->config, pass->shape, i, dpre);
+        Tensor dup = pass->deferred.data ? TENSOR_NONE : up_of(block, pass->grad, &set[i]);
+        if (dup.data) {
+            TRY(expert_gather(e, s->rows, TENSOR_NONE, x, TENSOR_NONE, s->slots, set[i].top));
+            TRY(weight_gradient(block, pass, set[i].up, dup, gradient, s->rows, s->offsets));
+        }
+        TRY(grouped_backward_input(e, s->rows, gradient, up_of(block, pass->param, &set[i]), s->offsets));
+        TRY(expert_combine(e, dx, s->rows, s->place, add || i > 0));
+        TRY(route_backward(e, s->logits, as_vector(s->each), s->place, s->logits, s->chosen,
+                           losses_of(block, pass, &set[i]), set[i].route));
+        if (!pass->deferred.data) TRY(router_gradient(block, pass, &set[i], s, x));
+        TRY(linear_backward_input(e, dx, TENSOR_NONE, s->logits, router_of(block, pass->param, &set[i]),
+                                  ACT_NONE, TENSOR_NONE, true));
+    }
+    return OK;
+}
+
+Status moe_weight_down(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dy) {
+    Exec *e = pass->exec;
+    Experts set[EXPERT_SETS];
+    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++) {
+        const MoeRows *s = &saved->set[i];
+        TRY(expert_gather(e, s->rows, TENSOR_NONE, dy, TENSOR_NONE, s->slots, set[i].top));
+        TRY(expert_act_forward(e, s->act, s->pre, s->weights, s->offsets, block->config->act));
+        TRY(weight_gradient(block, pass, set[i].down, down_of(block, pass->grad, &set[i]), s->rows, s->act,
+                            s->offsets));
+    }
+    return OK;
+}
+
+Status moe_weight_up(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dpre, Tensor x) {
+    Exec *e = pass->exec;
+    Experts set[EXPERT_SETS];
+    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++) {
+        const MoeRows *s = &saved->set[i];
+        TRY(expert_gather(e, s->rows, TENSOR_NONE, x, TENSOR_NONE, s->slots, set[i].top));
+        TRY(weight_gradient(block, pass, set[i].up, up_of(block, pass->grad, &set[i]),
+                            pre_of(block->config, pass->shape, i, dpre), s->rows, s->offsets));
+        TRY(router_gradient(block, pass, &set[i], s, x));
+    }
+    return OK;
+}
