@@ -82,6 +82,8 @@ typedef struct Shape {
     int cp;       /* ranks of context parallelism, which have T positions each; 0: one */
     ContextMode cp_mode;
     int cp_heads;  /* adjacent ranks of those that swap rows for heads, all in CONTEXT_HEADS; otherwise 1 */
+    int ep;           /* ranks that have different experts; 0: one */
+    double imbalance; /* for plans: tokens of a rank's experts, relative to the mean; 0: 1 */
     bool sequence; /* sequence parallelism: outside split regions a rank holds 1/tp of the B*T rows */
     DType dtype;   /* activations and weights */
     bool fp8;      /* layers use fp8 matmuls where sizes allow; dtype is bf16 */
@@ -138,6 +140,8 @@ typedef struct Fp8State {
     Tensor amax;  /* the same; absent: not recorded */
 } Fp8State;
 
+typedef enum { RECEIVED_SAVED, RECEIVED_DEFERRED, RECEIVED_SCRATCH, RECEIVED_COUNT } ReceivedMemory;
+
 /* What keeps the experts of mixtures busy alike (train/runner_balance.c), by layer. All absent outside
  * training. */
 typedef struct Balance {
@@ -154,6 +158,7 @@ typedef struct Pass {
     Group *cp;   /* absent with one rank; */
     Group *swap; /* those of them that swap rows for heads, and that keys and values travel through */
     Group *ring;
+    Group *expert; /* ranks that have different experts; absent with one */
     Positions at; /* which positions the rows of a sequence here have */
     Shape shape;
     const Micro *micro;
@@ -169,6 +174,9 @@ typedef struct Pass {
     Tensor rope;         /* table of rotary positions (model/rope.h); absent without them */
     uint64_t seed, step; /* for dropout, which is active iff shape.train */
     Buffer saved;        /* this block and micro-batch, from forward to backward */
+    /* With several ranks of experts, memory for what they receive, as large as it has been so far: for
+     * `saved`, `deferred` and `scratch`. */
+    Buffer *received[RECEIVED_COUNT];
     Buffer deferred; /* backward: store what backward_weight needs here instead of computing weight gradients;
                         empty: compute them immediately */
     bool again;      /* forward: for backward, which reads `saved`; y need not be computed */

@@ -1,35 +1,31 @@
 /* B sequences, T positions, C hidden size; of a set: E experts, K of them per token, F inner size on this
  * rank, R = B*T*K rows. */
-#include "model/parts/moe.h"
+#include "model/parts/moe_set.h"
 
-/* A set of experts and its router. */
-typedef struct Experts {
-    LayerParam router, up, down;
-    const char *name; /* of its parameters */
-    int64_t count, top, inner;
-    Route route;
-} Experts;
-
-/* The sets of a model; returns their number. */
-static int experts_of(const ModelConfig *c, Experts set[EXPERT_SETS]) {
-    set[0] = (Experts){.router = ROUTER_W,
+/* The sets of a model, in the order in which they are computed: what the experts of other ranks have to do may
+ * overlap the shared expert. Returns their number. */
+static int experts_of(const ModelConfig *c, Shape shape, Experts set[EXPERT_SETS]) {
+    int sets = 0;
+    if (c->shared_inner)
+        set[sets++] = (Experts){.router = SHARED_ROUTER_W,
+                                .up = SHARED_UP_W,
+                                .down = SHARED_DOWN_W,
+                                .name = "moe.shared",
+                                .count = 1,
+                                .top = 1,
+                                .inner = c->shared_inner,
+                                .ranks = 1,
+                                .route = {.score = ROUTE_SIGMOID}};
+    set[sets++] = (Experts){.router = ROUTER_W,
                        .up = EXPERTS_UP_W,
                        .down = EXPERTS_DOWN_W,
                        .name = "moe",
                        .count = c->experts,
                        .top = c->top_k,
                        .inner = c->expert_inner,
+                       .ranks = shape.ep > 1 ? shape.ep : 1,
                        .route = {.score = ROUTE_SOFTMAX, .normalize = c->norm_top_k}};
-    if (!c->shared_inner) return 1;
-    set[1] = (Experts){.router = SHARED_ROUTER_W,
-                       .up = SHARED_UP_W,
-                       .down = SHARED_DOWN_W,
-                       .name = "moe.shared",
-                       .count = 1,
-                       .top = 1,
-                       .inner = c->shared_inner,
-                       .route = {.score = ROUTE_SIGMOID}};
-    return 2;
+    return sets;
 }
 
 bool moe_in(const Block *block) {
@@ -52,21 +48,23 @@ static Status describe_experts(const Block *block, ParamList *list, const Expert
 
 Status describe_moe(const Block *block, ParamList *list) {
     Experts set[EXPERT_SETS];
-    int sets = experts_of(block->config, set);
+    int sets = experts_of(block->config, (Shape){0}, set);
     for (int i = 0; i < sets; i++) TRY(describe_experts(block, list, &set[i]));
     return OK;
 }
 
 /* ---- memory ---- */
 
+/* Of experts on several ranks, it is where they are. */
 static Tensor pre_shape(const Experts *set, Shape shape) {
+    if (set->ranks > 1) return tensor_2d(NULL, shape.dtype, 0, 2 * set->inner / shape.tp);
     return tensor_2d(NULL, shape.dtype, shape.B * shape.T * set->top, 2 * set->inner / shape.tp);
 }
 
 int64_t moe_pre_count(const Block *block, Shape shape) {
     Experts set[EXPERT_SETS];
     int64_t count = 0;
-    for (int i = experts_of(block->config, set) - 1; i >= 0; i--)
+    for (int i = experts_of(block->config, shape, set) - 1; i >= 0; i--)
         count += tensor_count(pre_shape(&set[i], shape));
     return count;
 }
@@ -74,9 +72,9 @@ int64_t moe_pre_count(const Block *block, Shape shape) {
 /* What a set has of a tensor of moe_pre_count elements. */
 static Tensor pre_of(const ModelConfig *c, Shape shape, int at, Tensor all) {
     Experts set[EXPERT_SETS];
-    experts_of(c, set);
+    experts_of(c, shape, set);
     Tensor pre = pre_shape(&set[at], shape);
-    size_t before = at ? tensor_bytes(pre_shape(&set[0], shape)) : 0;
+    size_t before = at ? tensor_bytes(pre_shape(&set[0], shape)) : 0; /* there are at most two */
     if (all.data) pre.data = (char *)all.data + before;
     return pre;
 }
@@ -84,7 +82,7 @@ static Tensor pre_of(const ModelConfig *c, Shape shape, int at, Tensor all) {
 MoeSaved moe_saved(const Block *block, Shape shape, Tensor pre, Bump *saved, Bump *scratch) {
     Experts set[EXPERT_SETS];
     MoeSaved all = {0};
-    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++) {
+    for (int i = 0, sets = experts_of(block->config, shape, set); i < sets; i++) {
         MoeRows *s = &all.set[i];
         int64_t B = shape.B, T = shape.T, K = set[i].top, R = B * T * K;
         s->logits = tensor_take(saved, tensor_3d(NULL, DT_F32, B, T, set[i].count));
@@ -94,7 +92,10 @@ MoeSaved moe_saved(const Block *block, Shape shape, Tensor pre, Bump *saved, Bum
         s->offsets = tensor_take(saved, tensor_1d(NULL, DT_I32, set[i].count + 1));
         s->weights = tensor_take(saved, tensor_1d(NULL, DT_F32, R));
         s->pre = pre_of(block->config, shape, i, pre);
-        s->act = tensor_take(scratch, tensor_2d(NULL, shape.dtype, R, set[i].inner / shape.tp));
+        if (set[i].ranks > 1)
+            s->tally = tensor_take(saved, tensor_1d(NULL, DT_I32, 2 * set[i].count));
+        else
+            s->act = tensor_take(scratch, tensor_2d(NULL, shape.dtype, R, set[i].inner / shape.tp));
         s->rows = tensor_take(scratch, tensor_2d(NULL, shape.dtype, R, block->config->hidden));
         s->each = tensor_take(scratch, tensor_3d(NULL, DT_F32, B, T, K));
     }
@@ -104,7 +105,7 @@ MoeSaved moe_saved(const Block *block, Shape shape, Tensor pre, Bump *saved, Bum
 double moe_flops(const ModelConfig *c) {
     Experts set[EXPERT_SETS];
     double flops = 0;
-    for (int i = experts_of(c, set) - 1; i >= 0; i--)
+    for (int i = experts_of(c, (Shape){0}, set) - 1; i >= 0; i--)
         flops += 2 * (double)c->hidden * (double)(set[i].count + 3 * set[i].top * set[i].inner);
     return flops;
 }
@@ -115,20 +116,17 @@ static Tensor router_of(const Block *block, const Tensor *views, const Experts *
     return block_param(block, views, set->router);
 }
 
-/* (E,2F,C), from (2E,F,C). */
-static Tensor up_of(const Block *block, const Tensor *views, const Experts *set) {
+Tensor experts_up(const Block *block, const Tensor *views, const Experts *set) {
     Tensor t = block_param(block, views, set->up);
     return t.data ? tensor_3d(t.data, t.dtype, t.dim[0] / 2, 2 * t.dim[1], t.dim[2]) : t;
 }
 
-/* (E,C,F) */
-static Tensor down_of(const Block *block, const Tensor *views, const Experts *set) {
+Tensor experts_down(const Block *block, const Tensor *views, const Experts *set) {
     return block_param(block, views, set->down);
 }
 
-/* Adds a weight gradient, or stores it, unless the parameter is frozen. */
-static Status weight_gradient(const Block *block, const Pass *pass, int id, Tensor dw, Tensor dy, Tensor x,
-                              Tensor offsets) {
+Status experts_gradient(const Block *block, const Pass *pass, int id, Tensor dw, Tensor dy, Tensor x,
+                        Tensor offsets) {
     if (!dw.data) return OK;
     return grouped_backward_weight(pass->exec, dw, dy, x, offsets, !grad_is_unwritten(block, pass, id));
 }
@@ -162,30 +160,41 @@ static Status route(const Block *block, Pass *pass, const Experts *set, const Mo
     return expert_sort(e, s->place, s->slots, s->offsets, s->chosen);
 }
 
-/* Up to the inputs of the activation. */
-static Status run_up(const Block *block, Pass *pass, const Experts *set, const MoeRows *s, Tensor x) {
+/* The rows and their weights, by expert. */
+static Status run_router(const Block *block, Pass *pass, const Experts *set, const MoeRows *s, Tensor x) {
     TRY(route(block, pass, set, s, x));
-    TRY(expert_gather(pass->exec, s->rows, s->weights, x, s->each, s->slots, set->top));
-    return grouped_forward(pass->exec, s->pre, s->rows, up_of(block, pass->param, set), s->offsets);
+    return expert_gather(pass->exec, s->rows, s->weights, x, s->each, s->slots, set->top);
+}
+
+static Status run_up(const Block *block, const Pass *pass, const Experts *set, const MoeRows *s) {
+    return grouped_forward(pass->exec, s->pre, s->rows, experts_up(block, pass->param, set), s->offsets);
+}
+
+static Status run_here(const Block *block, const Pass *pass, const Experts *set, const MoeRows *s) {
+    Exec *e = pass->exec;
+    TRY(run_up(block, pass, set, s));
+    TRY(expert_act_forward(e, s->act, s->pre, s->weights, s->offsets, block->config->act));
+    return grouped_forward(e, s->rows, s->act, experts_down(block, pass->param, set), s->offsets);
 }
 
 Status moe_run(const Block *block, Pass *pass, const MoeSaved *saved, Tensor y, Tensor x) {
-    Exec *e = pass->exec;
     Experts set[EXPERT_SETS];
-    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++) {
+    for (int i = 0, sets = experts_of(block->config, pass->shape, set); i < sets; i++) {
         const MoeRows *s = &saved->set[i];
-        TRY(run_up(block, pass, &set[i], s, x));
-        TRY(expert_act_forward(e, s->act, s->pre, s->weights, s->offsets, block->config->act));
-        TRY(grouped_forward(e, s->rows, s->act, down_of(block, pass->param, &set[i]), s->offsets));
-        TRY(expert_combine(e, y, s->rows, s->place, i > 0));
+        TRY(run_router(block, pass, &set[i], s, x));
+        TRY(set[i].ranks > 1 ? moe_ranks_run(block, pass, &set[i], s) : run_here(block, pass, &set[i], s));
+        TRY(expert_combine(pass->exec, y, s->rows, s->place, i > 0));
     }
     return OK;
 }
 
 Status moe_rerun(const Block *block, Pass *pass, const MoeSaved *saved, Tensor x) {
     Experts set[EXPERT_SETS];
-    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++)
-        TRY(run_up(block, pass, &set[i], &saved->set[i], x));
+    for (int i = 0, sets = experts_of(block->config, pass->shape, set); i < sets; i++) {
+        const MoeRows *s = &saved->set[i];
+        TRY(run_router(block, pass, &set[i], s, x));
+        TRY(set[i].ranks > 1 ? moe_ranks_rerun(block, pass, &set[i], s) : run_up(block, pass, &set[i], s));
+    }
     return OK;
 }
 
@@ -194,15 +203,19 @@ Status moe_rerun(const Block *block, Pass *pass, const MoeSaved *saved, Tensor x
 Status moe_back(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dpre, Tensor dy) {
     Exec *e = pass->exec;
     Experts set[EXPERT_SETS];
-    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++) {
+    for (int i = 0, sets = experts_of(block->config, pass->shape, set); i < sets; i++) {
         const MoeRows *s = &saved->set[i];
         Tensor gradient = pre_of(block->config, pass->shape, i, dpre), each = as_vector(s->each);
         TRY(expert_gather(e, s->rows, TENSOR_NONE, dy, TENSOR_NONE, s->slots, set[i].top));
-        TRY(grouped_backward_input(e, s->act, s->rows, down_of(block, pass->param, &set[i]), s->offsets));
+        if (set[i].ranks > 1) {
+            TRY(moe_ranks_back(block, pass, &set[i], s));
+            continue;
+        }
+        TRY(grouped_backward_input(e, s->act, s->rows, experts_down(block, pass->param, &set[i]), s->offsets));
         TRY(expert_act_backward(e, gradient, s->act, each, s->act, s->pre, s->weights, s->offsets,
                                 block->config->act));
         if (pass->deferred.data) continue;
-        TRY(weight_gradient(block, pass, set[i].down, down_of(block, pass->grad, &set[i]), s->rows, s->act,
+        TRY(experts_gradient(block, pass, set[i].down, experts_down(block, pass->grad, &set[i]), s->rows, s->act,
                             s->offsets));
     }
     return OK;
@@ -219,19 +232,27 @@ static RouteLoss losses_of(const Block *block, const Pass *pass, const Experts *
     return loss;
 }
 
+/* s->rows: the gradients of rows, by expert. */
+static Status back_here(const Block *block, Pass *pass, const Experts *set, const MoeRows *s, Tensor dpre,
+                        Tensor x) {
+    Exec *e = pass->exec;
+    Tensor dup = pass->deferred.data ? TENSOR_NONE : experts_up(block, pass->grad, set);
+    if (dup.data) {
+        TRY(expert_gather(e, s->rows, TENSOR_NONE, x, TENSOR_NONE, s->slots, set->top));
+        TRY(experts_gradient(block, pass, set->up, dup, dpre, s->rows, s->offsets));
+    }
+    return grouped_backward_input(e, s->rows, dpre, experts_up(block, pass->param, set), s->offsets);
+}
+
 Status moe_back_input(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dx, bool add, Tensor dpre,
                       Tensor x) {
     Exec *e = pass->exec;
     Experts set[EXPERT_SETS];
-    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++) {
+    for (int i = 0, sets = experts_of(block->config, pass->shape, set); i < sets; i++) {
         const MoeRows *s = &saved->set[i];
         Tensor gradient = pre_of(block->config, pass->shape, i, dpre);
-        Tensor dup = pass->deferred.data ? TENSOR_NONE : up_of(block, pass->grad, &set[i]);
-        if (dup.data) {
-            TRY(expert_gather(e, s->rows, TENSOR_NONE, x, TENSOR_NONE, s->slots, set[i].top));
-            TRY(weight_gradient(block, pass, set[i].up, dup, gradient, s->rows, s->offsets));
-        }
-        TRY(grouped_backward_input(e, s->rows, gradient, up_of(block, pass->param, &set[i]), s->offsets));
+        TRY(set[i].ranks > 1 ? moe_ranks_back_input(block, pass, &set[i], s)
+                             : back_here(block, pass, &set[i], s, gradient, x));
         TRY(expert_combine(e, dx, s->rows, s->place, add || i > 0));
         TRY(route_backward(e, s->logits, as_vector(s->each), s->place, s->logits, s->chosen,
                            losses_of(block, pass, &set[i]), set[i].route));
@@ -245,11 +266,15 @@ Status moe_back_input(const Block *block, Pass *pass, const MoeSaved *saved, Ten
 Status moe_weight_down(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dy) {
     Exec *e = pass->exec;
     Experts set[EXPERT_SETS];
-    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++) {
+    for (int i = 0, sets = experts_of(block->config, pass->shape, set); i < sets; i++) {
         const MoeRows *s = &saved->set[i];
+        if (set[i].ranks > 1) {
+            TRY(moe_ranks_weights(block, pass, &set[i], s));
+            continue;
+        }
         TRY(expert_gather(e, s->rows, TENSOR_NONE, dy, TENSOR_NONE, s->slots, set[i].top));
         TRY(expert_act_forward(e, s->act, s->pre, s->weights, s->offsets, block->config->act));
-        TRY(weight_gradient(block, pass, set[i].down, down_of(block, pass->grad, &set[i]), s->rows, s->act,
+        TRY(experts_gradient(block, pass, set[i].down, experts_down(block, pass->grad, &set[i]), s->rows, s->act,
                             s->offsets));
     }
     return OK;
@@ -258,12 +283,13 @@ Status moe_weight_down(const Block *block, Pass *pass, const MoeSaved *saved, Te
 Status moe_weight_up(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dpre, Tensor x) {
     Exec *e = pass->exec;
     Experts set[EXPERT_SETS];
-    for (int i = 0, sets = experts_of(block->config, set); i < sets; i++) {
+    for (int i = 0, sets = experts_of(block->config, pass->shape, set); i < sets; i++) {
         const MoeRows *s = &saved->set[i];
-        TRY(expert_gather(e, s->rows, TENSOR_NONE, x, TENSOR_NONE, s->slots, set[i].top));
-        TRY(weight_gradient(block, pass, set[i].up, up_of(block, pass->grad, &set[i]),
-                            pre_of(block->config, pass->shape, i, dpre), s->rows, s->offsets));
         TRY(router_gradient(block, pass, &set[i], s, x));
+        if (set[i].ranks > 1) continue; /* done with down's */
+        TRY(expert_gather(e, s->rows, TENSOR_NONE, x, TENSOR_NONE, s->slots, set[i].top));
+        TRY(experts_gradient(block, pass, set[i].up, experts_up(block, pass->grad, &set[i]),
+                             pre_of(block->config, pass->shape, i, dpre), s->rows, s->offsets));
     }
     return OK;
 }

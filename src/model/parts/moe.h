@@ -5,7 +5,7 @@
  *
  * Tokens are sorted by expert, stably, so that each matmul is one over groups of rows. An expert's weight
  * multiplies the input of down, so that backward needs no outputs, and sums over a token's experts are in the
- * order of their scores.
+ * order of their scores. With expert parallelism, rows travel to the ranks of their experts (moe_ranks.c).
  *
  * Tensor parallelism splits the inner size of every expert. All ranks route alike. Backward of the router is
  * linear in the gradients of the weights, of which each rank has a part, so its gradients are partial sums;
@@ -25,6 +25,7 @@ typedef struct MoeRows {
     Tensor slots;   /* (R) int32: what is in each row, token * K + k */
     Tensor offsets; /* (E+1) int32: the first row of each expert */
     Tensor weights; /* (R) fp32 */
+    Tensor tally;   /* (2E) int32, on several ranks: rows for each expert, and of each rank for those here */
     Tensor pre;     /* (R,2F) input of the activation */
     Tensor act;     /* (R,F) scratch: its output, and in backward the gradient of that before */
     Tensor rows;    /* (R,C) scratch */
