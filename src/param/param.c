@@ -38,6 +38,19 @@ int64_t vocab_padded(int64_t vocab, int tp_size) {
     return (vocab + step - 1) / step * step;
 }
 
+/* Leaves the slot this rank's part of the first dim. */
+static Status divide_experts(ParamSlot *slot, UnitSpec spec) {
+    const ParamDesc *desc = &slot->desc;
+    if (!desc->expert || spec.expert_size <= 1) return OK;
+    if (desc->dim[0] % spec.expert_size)
+        return USAGE("%s: cannot divide a dimension of %lld among %d expert-parallel ranks", desc->name,
+                     (long long)desc->dim[0], spec.expert_size);
+    slot->dim[0] /= spec.expert_size;
+    slot->count /= spec.expert_size;
+    slot->skipped = param_count(desc) / spec.expert_size * spec.expert_rank;
+    return OK;
+}
+
 static Status slot_init(ParamSlot *slot, const ParamDesc *given, UnitSpec spec) {
     *slot = (ParamSlot){.desc = *given, .count = 1};
     ParamDesc *desc = &slot->desc;
@@ -60,6 +73,7 @@ static Status slot_init(ParamSlot *slot, const ParamDesc *given, UnitSpec spec) 
         }
         slot->count *= slot->dim[i];
     }
+    TRY(divide_experts(slot, spec));
     if (desc->packing) slot->count = 0;
     return OK;
 }
@@ -245,8 +259,17 @@ ParamRun slot_run(const ParamSlot *slot, int64_t at, int64_t limit) {
     bool real = offset < split.real;
     int64_t count = (real ? split.real : split.run) - offset;
     if (count > limit) count = limit;
-    int64_t global = real ? group * split.group + slot->start * split.inner + offset : -1;
-    return (ParamRun){.local = at, .global = global, .count = count};
+    int64_t global = group * split.group + slot->start * split.inner + offset + slot->skipped;
+    return (ParamRun){.local = at, .global = real ? global : -1, .count = count};
+}
+
+int64_t slot_before(const ParamSlot *slot, int64_t global) {
+    Split split = split_of(slot);
+    int64_t at = global - slot->skipped;
+    if (at < 0) return 0;
+    int64_t group = at / split.group, rest = at % split.group - slot->start * split.inner;
+    int64_t before = group * split.run + (rest < 0 ? 0 : rest < split.run ? rest : split.run);
+    return before < slot->count ? before : slot->count;
 }
 
 /* Normals are drawn in blocks of four; a run may start or end inside a block. */

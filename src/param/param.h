@@ -2,8 +2,8 @@
  *
  * A block lists its parameters as ParamDesc: name, global shape, the dim that tensor parallelism splits,
  * initialization, weight decay. From such a list, unit_init lays out one flat buffer: the offset of each
- * parameter and its local shape on a tensor-parallel rank. Parameter, gradient and optimizer buffers of a
- * unit share that layout, so sharding, communication and updates work on plain arrays.
+ * parameter and its local shape on a rank of tensor and expert parallelism. Parameter, gradient and optimizer
+ * buffers of a unit share that layout, so sharding, communication and updates work on plain arrays.
  */
 #ifndef WEFT_PARAM_PARAM_H
 #define WEFT_PARAM_PARAM_H
@@ -32,6 +32,8 @@ typedef struct ParamDesc {
     bool joined;  /* follows the previous parameter without a gap, if both are split alike */
     int64_t parts;    /* the split dim has this many indivisible parts: with more tensor-parallel ranks, the
                        * parameter is replicated and partial instead; 0: no limit */
+    bool expert;      /* the first dim, which is not the split one, has experts in order: ranks of expert
+                       * parallelism divide it */
     bool shared;      /* used by several blocks */
     bool overwritten; /* a step's first gradient is stored, not added, so it need not be cleared first */
     Packing packing;
@@ -58,6 +60,7 @@ typedef struct ParamSlot {
     int64_t count;           /* local elements */
     int64_t dim[PARAM_DIMS]; /* local shape */
     int64_t start;           /* first global index along desc.split, 0 if not split */
+    int64_t skipped;         /* global elements of the experts before those that are here */
     int64_t valid;           /* local indices along desc.split that are not padding */
     int64_t stripe;          /* rows of one shard in one piece of the unit; 0: rows are stored in order */
     int shards, pieces;      /* with stripe: see Unit.pieces */
@@ -91,13 +94,14 @@ typedef struct Unit {
     bool frozen;   /* all of its parameters are; otherwise none */
 } Unit;
 
-/* The tensor-parallel rank that holds the unit, and the number of equal ZeRO shards the flat buffer supports.
- * A vocabulary matrix with a unit of its own is divided into pieces of about `piece` elements if it is much
- * larger; 0: never. */
+/* The rank of tensor parallelism, and that of expert parallelism (size 0: there is none), that holds the
+ * unit, and the number of equal ZeRO shards the flat buffer supports. A vocabulary matrix with a unit of its
+ * own is divided into pieces of about `piece` elements if it is much larger; 0: never. */
 typedef struct UnitSpec {
     int tp_rank, tp_size;
     int shards;
     int64_t piece;
+    int expert_rank, expert_size;
 } UnitSpec;
 
 MUST_USE Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec);
@@ -126,6 +130,9 @@ typedef struct ParamRun {
 
 /* The longest run that starts at local element `at`, up to `limit` elements. For padding, `global` is -1. */
 ParamRun slot_run(const ParamSlot *slot, int64_t at, int64_t limit);
+
+/* How many local elements come before a global one. Not for slots with stripes. */
+int64_t slot_before(const ParamSlot *slot, int64_t global);
 
 /* Writes the initial values of the slot's local elements from .. from + count - 1 to values[0 .. count - 1].
  * They depend on the global index only, not on the layout. Padding is zero. */

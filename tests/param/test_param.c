@@ -1,5 +1,5 @@
 /* Tests how parameter descriptors are laid out in flat buffers, and that initial values do not depend on how
- * tensor parallelism splits a parameter. */
+ * tensor and expert parallelism divide a parameter. */
 #include "param/param.h"
 
 #include <math.h>
@@ -12,11 +12,20 @@ static ParamDesc desc_of(const char *name, int split, int64_t a, int64_t b, int6
     return desc;
 }
 
-static Unit unit_of(ParamDesc desc, int tp_rank, int tp_size) {
+static ParamDesc expert_of(const char *name, int split, int64_t a, int64_t b, int64_t c) {
+    ParamDesc desc = desc_of(name, split, a, b, c);
+    desc.expert = true;
+    return desc;
+}
+
+/* On one of the tp x ep ranks that divide the parameter. */
+static Unit unit_of(ParamDesc desc, int rank, int tp, int ep) {
     ParamList list = {0};
     Unit unit;
+    UnitSpec spec = {
+        .tp_rank = rank % tp, .tp_size = tp, .shards = 1, .expert_rank = rank / tp, .expert_size = ep};
     assert_ok(param_add(&list, desc));
-    assert_ok(unit_init(&unit, &list, (UnitSpec){.tp_rank = tp_rank, .tp_size = tp_size, .shards = 1}));
+    assert_ok(unit_init(&unit, &list, spec));
     param_list_done(&list);
     return unit;
 }
@@ -83,28 +92,33 @@ static void test_uneven_split_is_refused(void **state) {
     assert_fails(unit_init(&unit, &list, (UnitSpec){.tp_rank = 0, .tp_size = 4, .shards = 1}), STATUS_USAGE,
                  "layer.0.mlp.up.weight: cannot split a dimension of 6");
     assert_int_equal(unit.count, 99);
+    list.desc[0] = expert_of("layer.0.moe.down.weight", 2, 6, 4, 8);
+    assert_fails(unit_init(&unit, &list, (UnitSpec){.tp_size = 1, .shards = 1, .expert_size = 4}),
+                 STATUS_USAGE, "layer.0.moe.down.weight: cannot divide a dimension of 6 among 4");
+    assert_int_equal(unit.count, 99);
     param_list_done(&list);
 }
 
 /* Scatters a rank's local values into the global tensor. */
-static void scatter(float *global, const ParamSlot *slot, const float *local) {
+static void scatter(float *global, const ParamSlot *slot, const float *local, int expert_rank) {
     const ParamDesc *desc = &slot->desc;
     int64_t at[PARAM_DIMS];
     for (int64_t i = 0; i < slot->count; i++) {
         int64_t rest = i, index = 0;
         for (int d = desc->ndim - 1; d >= 0; rest /= slot->dim[d], d--)
             at[d] = rest % slot->dim[d] + (d == desc->split ? slot->start : 0);
+        if (desc->expert) at[0] += slot->dim[0] * expert_rank;
         for (int d = 0; d < desc->ndim; d++) index = index * desc->dim[d] + at[d];
         global[index] = local[i];
     }
 }
 
-static void init_in_parts(ParamDesc desc, int tp_size, float *global) {
+static void init_in_parts(ParamDesc desc, int tp, int ep, float *global) {
     float *local = malloc((size_t)param_count(&desc) * sizeof *local);
-    for (int rank = 0; rank < tp_size; rank++) {
-        Unit unit = unit_of(desc, rank, tp_size);
+    for (int rank = 0; rank < tp * ep; rank++) {
+        Unit unit = unit_of(desc, rank, tp, ep);
         param_init(&unit.slot[0], 42, 0, unit.slot[0].count, local);
-        scatter(global, &unit.slot[0], local);
+        scatter(global, &unit.slot[0], local, rank / tp);
         unit_done(&unit);
     }
     free(local);
@@ -112,37 +126,43 @@ static void init_in_parts(ParamDesc desc, int tp_size, float *global) {
 
 static void test_init_does_not_depend_on_the_split(void **state) {
     const ParamDesc cases[] = {
-        desc_of("a", 0, 8, 5, 0),     desc_of("b", 1, 7, 12, 0), desc_of("c", -1, 9, 4, 0),
-        desc_of("d", 1, 3, 8, 5),     desc_of("e", 2, 3, 5, 8),  desc_of("f", 0, 16, 0, 0),
+        desc_of("a", 0, 8, 5, 0),     desc_of("b", 1, 7, 12, 0),   desc_of("c", -1, 9, 4, 0),
+        desc_of("d", 1, 3, 8, 5),     desc_of("e", 2, 3, 5, 8),    desc_of("f", 0, 16, 0, 0),
         desc_of("g", 0, 512, 300, 0), /* large enough for multithreaded initialization */
+        expert_of("h", 1, 8, 12, 5),  expert_of("i", 2, 4, 3, 16), expert_of("j", -1, 4, 9, 0),
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t bytes = (size_t)param_count(&cases[i]) * sizeof(float);
         float *whole = calloc(1, bytes), *parts = calloc(1, bytes);
-        init_in_parts(cases[i], 1, whole);
-        for (int tp_size = 2; tp_size <= 4; tp_size *= 2) {
-            memset(parts, 0xff, bytes);
-            init_in_parts(cases[i], tp_size, parts);
-            assert_memory_equal(parts, whole, bytes);
-        }
+        init_in_parts(cases[i], 1, 1, whole);
+        for (int tp = 1; tp <= 4; tp *= 2)
+            for (int ep = 1; ep <= 4; ep *= 2) {
+                memset(parts, 0xff, bytes);
+                init_in_parts(cases[i], tp, ep, parts);
+                assert_memory_equal(parts, whole, bytes);
+            }
         free(whole);
         free(parts);
     }
 }
 
-/* Every global element is exactly once on the ranks, or once on each. */
+/* Every global element is once on the ranks that divide a parameter. */
 static void test_runs(void **state) {
     ParamDesc cases[] = {
-        desc_of("a", 0, 8, 5, 0), desc_of("b", 1, 7, 12, 0), desc_of("c", -1, 9, 4, 0),
-        desc_of("d", 1, 3, 8, 5), desc_of("e", 2, 3, 5, 8),  desc_of("f", 0, 200, 3, 0), /* a vocabulary */
+        desc_of("a", 0, 8, 5, 0),    desc_of("b", 1, 7, 12, 0),
+        desc_of("c", -1, 9, 4, 0),   desc_of("d", 1, 3, 8, 5),
+        desc_of("e", 2, 3, 5, 8),    desc_of("f", 0, 200, 3, 0), /* a vocabulary */
+        expert_of("g", 1, 8, 12, 5), expert_of("h", 2, 4, 3, 16),
+        expert_of("i", -1, 4, 9, 0),
     };
     cases[5].vocab = true;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (int tp_size = 1; tp_size <= 4; tp_size *= 2) {
+        for (int ranks = 1; ranks <= 16; ranks *= 2) {
+            int ep = ranks <= 4 ? 1 : 4, tp = ranks / ep, copies = cases[i].expert ? 1 : ep;
             int64_t count = param_count(&cases[i]);
             int *found = calloc((size_t)count, sizeof *found);
-            for (int rank = 0; rank < tp_size; rank++) {
-                Unit unit = unit_of(cases[i], rank, tp_size);
+            for (int rank = 0; rank < ranks; rank++) {
+                Unit unit = unit_of(cases[i], rank, tp, ep);
                 const ParamSlot *slot = &unit.slot[0];
                 for (int64_t at = 0; at < slot->count;) {
                     ParamRun run = slot_run(slot, at, slot->count - at);
@@ -157,7 +177,8 @@ static void test_runs(void **state) {
                 }
                 unit_done(&unit);
             }
-            for (int64_t k = 0; k < count; k++) assert_int_equal(found[k], cases[i].split < 0 ? tp_size : 1);
+            for (int64_t k = 0; k < count; k++)
+                assert_int_equal(found[k], copies * (cases[i].split < 0 ? tp : 1));
             free(found);
         }
 }
@@ -169,7 +190,7 @@ static void test_single_piece(void **state) {
     Unit unit;
     desc.vocab = true;
     assert_ok(param_add(&list, desc));
-    assert_ok(unit_init(&unit, &list, (UnitSpec){0, 1, 3, 128 * 8 / 5}));
+    assert_ok(unit_init(&unit, &list, (UnitSpec){.tp_size = 1, .shards = 3, .piece = 128 * 8 / 5}));
     assert_int_equal(unit.pieces, 1);
     assert_int_equal(unit.slot[0].dim[0], 128);
     unit_done(&unit);
@@ -192,7 +213,8 @@ static void test_pieces(void **state) {
         assert_ok(param_add(&list, desc));
         for (int rank = 0; rank < cases[i].tp; rank++) {
             Unit unit, piece;
-            UnitSpec spec = {rank, cases[i].tp, shards, cases[i].rows * cols / 5};
+            UnitSpec spec = {.tp_rank = rank, .tp_size = cases[i].tp, .shards = shards};
+            spec.piece = cases[i].rows * cols / 5;
             assert_ok(unit_init(&unit, &list, spec));
             assert_true(unit.pieces > 1 && unit.numel % (UNIT_ALIGN * shards * unit.pieces) == 0);
             int64_t part = unit.numel / shards / unit.pieces; /* of a shard in a piece */
@@ -239,23 +261,23 @@ static void test_initial_values(void **state) {
     float *x = malloc(COUNT * sizeof *x), *other = malloc(COUNT * sizeof *other);
     ParamDesc desc = desc_of("layer.0.weight", -1, 200, 200, 0);
     double mean, deviation;
-    init_in_parts(desc, 1, x);
+    init_in_parts(desc, 1, 1, x);
     moments(x, COUNT, &mean, &deviation);
     assert_true(fabs(mean) < 0.01 && fabs(deviation - 0.5) < 0.01);
     strcpy(desc.name, "layer.1.weight");
-    init_in_parts(desc, 1, other);
+    init_in_parts(desc, 1, 1, other);
     int64_t equal = 0;
     for (int i = 0; i < COUNT; i++) equal += x[i] == other[i];
     assert_true(equal < 10); /* each name has its own random stream */
     desc.init = INIT_TRUNCATED;
-    init_in_parts(desc, 1, x);
+    init_in_parts(desc, 1, 1, x);
     for (int i = 0; i < COUNT; i++) assert_true(fabsf(x[i]) <= 2 * desc.std);
     moments(x, COUNT, &mean, &deviation);
     assert_true(fabs(mean) < 0.01 && fabs(deviation - 0.5 * 0.8796) < 0.01);
     desc.init = INIT_ONES;
-    init_in_parts(desc, 1, x);
+    init_in_parts(desc, 1, 1, x);
     desc.init = INIT_ZEROS;
-    init_in_parts(desc, 1, other);
+    init_in_parts(desc, 1, 1, other);
     for (int i = 0; i < COUNT; i++) assert_true(x[i] == 1 && other[i] == 0);
     free(x);
     free(other);
