@@ -70,3 +70,13 @@ const char *name_text(char text[NAME_TEXT], const char *name) {
     strcpy(text + at, name[at] ? "..." : "");
     return text;
 }
+
+const char *format_divisors(char text[DIVISORS_TEXT], int64_t number, int64_t max) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int64_t d = 1; d <= max && used + 24 < DIVISORS_TEXT; d++)
+        if (number % d == 0)
+            used +=
+                (size_t)snprintf(text + used, DIVISORS_TEXT - used, used ? ", %lld" : "%lld", (long long)d);
+    return text;
+}

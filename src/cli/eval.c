@@ -105,6 +105,7 @@ static const Option layout_table[] = {
      .help = "Number of ranks, as in 'weft train'."},
     HOST_OPTIONS(EvalArgs, layout.)
     MESH_AXES(EVAL_AXIS)
+    EXPERT_OPTION(EvalArgs, layout.)
     {OPT_INT("zero", EvalArgs, config.settings.run.zero), .fallback = "0", RANGE(0, 3),
      .help = "ZeRO stage; 3 shards the parameters across replicas."},
     CONTEXT_OPTIONS(EvalArgs, layout., config.settings.run.)

@@ -214,6 +214,7 @@ static const ForeignRow options[] = {
     {"PyTorch: ddp", "--dp N", "data parallelism"},
     {"Megatron-LM: context-parallel-size; DeepSpeed: ulysses-sequence-parallel-size sequence-parallel-size",
      "--cp %", "the size of context parallelism"},
+    {"Megatron-LM: expert-model-parallel-size", "--ep %", "the size of expert parallelism"},
     {"Megatron-LM: cp-comm-type", "--cp-mode auto",
      "the exchange of context parallelism: heads (a2a), gather (all_gather) or ring (p2p)"},
     {"DeepSpeed: zero-optimization", "--zero N", "the ZeRO stage; --config reads DeepSpeed's files"},

@@ -59,7 +59,7 @@ MUST_USE Status agree_on_start(const Invocation *call);
 
 /* ---- starting ranks again after a failure (--max-restarts); see restarts.c ---- */
 
-enum { RESTART_WORDS = 12, HOST_NAMES = 512 };
+enum { RESTART_WORDS = 14, HOST_NAMES = 512 };
 
 typedef struct Restarts {
     const Invocation *call;
@@ -75,7 +75,7 @@ typedef struct Restarts {
     char without[HOST_NAMES];         /* hosts that the next start leaves out */
     char *hosts;                      /* those of the next start; NULL: all */
     Reach *asked;                     /* the lost hosts, while the others train; NULL: not asked */
-    char values[5][24];               /* numbers among the words */
+    char values[6][24];               /* numbers among the words */
     const char *words[RESTART_WORDS]; /* options for the ranks, to follow those of the command line */
     size_t word_count;
 } Restarts;

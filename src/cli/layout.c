@@ -34,7 +34,7 @@ static bool others_on_line(const Invocation *call) {
 }
 
 MeshSpec layout_mesh(const Layout *layout) {
-    MeshSpec mesh = {.shard = (int)layout->shard, .heads = (int)layout->heads};
+    MeshSpec mesh = {.shard = (int)layout->shard, .heads = (int)layout->heads, .ep = (int)layout->ep};
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) mesh.extent[axis] = (int)layout->extent[axis];
     return mesh;
 }
@@ -84,6 +84,11 @@ static void drop_groups(const Invocation *call, Layout *layout) {
     if (!on_line(call, "cp-mode")) *(unsigned *)invocation_slot(call, "cp-mode")->field = CONTEXT_AUTO;
 }
 
+/* A file's --ep is reduced to what divides the ranks that the command line asks for. */
+static void fit_experts(const Invocation *call, Layout *layout) {
+    if (source_of(call, "ep") == SOURCE_FILE) layout->ep = mesh_experts_fit(layout_mesh(layout));
+}
+
 /* Without ZeRO, each replica is a worker, unless --shard groups them. */
 Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
     int64_t ranks = 0, model = mesh_ranks(layout_mesh(layout), AXES_OTHERS);
@@ -104,6 +109,7 @@ Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
                      (long long)(layout->dp * model));
     layout->ranks = ranks;
     drop_groups(call, layout);
+    fit_experts(call, layout);
     if (!layout->shard && layout_number(call, "sync-every") && !layout_number(call, "zero"))
         layout->shard = layout->cp ? layout->cp : 1;
     return OK;

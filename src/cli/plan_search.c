@@ -38,6 +38,7 @@ Status plan_search_spec(Invocation *call, const Cluster *cluster, SearchSpec *re
     Layout *layout = &args->train.layout;
     SearchSpec spec = {.ranks = (int)layout->ranks, .fixed = fixed_by(call), .axes = fixed_axes(call)};
     if (layout->shard) return USAGE("--shard is not supported by --search; remove it");
+    if (layout->ep > 1) return USAGE("--ep is not supported by --search; remove it");
     if (c->run.outer.every) return USAGE("--sync-every is not supported by --search; remove it");
     if (!c->device.threads) c->device.threads = 1;
     if (!c->training.batch) c->training.batch = layout->ranks;

@@ -134,6 +134,7 @@ static void add_number(Restarts *restarts, const char *option, int64_t value) {
 static void set_words(Restarts *restarts) {
     const Invocation *call = restarts->call;
     int64_t shard = number(call, "shard"), micro = number(call, "micro-batch");
+    MeshSpec mesh = {.ep = (int)number(call, "ep"), .dp = (int)restarts->dp, .cp = (int)number(call, "cp")};
     restarts->word_count = 0;
     if (restarts->dp < number(call, "dp")) {
         if (!micro) micro = job_micro_batch(number(call, "batch"), number(call, "dp"), number(call, "pp"));
@@ -142,6 +143,7 @@ static void set_words(Restarts *restarts) {
         add_number(restarts, "--batch", number(call, "batch"));
         add_number(restarts, "--micro-batch", micro);
         if (shard > restarts->dp) add_number(restarts, "--shard", restarts->dp);
+        if (mesh.ep > 1) add_number(restarts, "--ep", mesh_experts_fit(mesh));
     }
     if (!restarts->saved) return; /* a start from the beginning, or from where the command line says */
     restarts->words[restarts->word_count++] = "--resume";

@@ -317,6 +317,7 @@ static const Option layout_table[] = {
      .help = "Number of ranks (processes), started with mpirun: data x tensor x pipeline parallelism."},
     HOST_OPTIONS(TrainArgs, layout.)
     MESH_AXES(TRAIN_AXIS)
+    EXPERT_OPTION(TrainArgs, layout.)
     {OPT_INT("zero", TrainArgs, config.run.zero), .fallback = "0", RANGE(0, 3),
      .help = "ZeRO stage. Shard across replicas: nothing (0), optimizer state (1), also gradients (2), "
              "also parameters (3)."},

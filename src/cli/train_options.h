@@ -10,7 +10,7 @@
 #define MESH_AXIS_INT64(id, name, ...) int64_t name;
 /* Parallel layout. 0: not given; the axis is 1 or, if it is the first, what the number of ranks leaves. */
 typedef struct Layout {
-    int64_t ranks, shard, heads;
+    int64_t ranks, shard, heads, ep;
     union {
         int64_t extent[AXIS_COUNT]; /* at most 2^20 */
         struct {
@@ -100,6 +100,10 @@ MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool
     {OPT_INT("cp-heads", Args, at heads), .fallback = "0", RANGE(1, 1 << 20), .shown = "none",               \
      .help = "With --cp-mode heads+ring, adjacent ranks that exchange heads, such as those of a node; the ring " \
              "leads from one such group to the next."},
+#define EXPERT_OPTION(Args, at)                                                                              \
+    {OPT_INT("ep", Args, at ep), .fallback = "1", RANGE(1, 1 << 20),                                         \
+     .help = "Expert parallelism: ranks that hold different experts of each layer and exchange tokens. Must " \
+             "divide dp x cp and the number of experts."},
 /* clang-format on */
 /* The options of the axes, with their fields in `layout` of a structure. */
 #define AXIS_OPTION(Args, id, name, title, place, distance, use, copies, shown_, help_)                      \

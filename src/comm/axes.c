@@ -1,5 +1,7 @@
 #include "comm/axes.h"
 
+#include <string.h>
+
 #define INFO(id, name_, title_, place_, distance_, use_, copies_, shown_, help)                              \
     [AXIS_##id] = {.name = #name_,                                                                           \
                    .title = (title_),                                                                        \
@@ -61,10 +63,25 @@ int mesh_shard(MeshSpec spec) {
     return spec.shard ? spec.shard : mesh_copies(spec);
 }
 
+int mesh_experts(MeshSpec spec) {
+    return spec.ep ? spec.ep : 1;
+}
+
+int mesh_experts_fit(MeshSpec spec) {
+    int ep = mesh_experts(spec), copies = mesh_copies(spec);
+    while (ep > 1 && (mesh_experts(spec) % ep || copies % ep)) ep--;
+    return ep;
+}
+
+int mesh_experts_shard(MeshSpec spec) {
+    int shard = mesh_shard(spec), ep = mesh_experts(spec);
+    return shard % ep ? 1 : shard / ep;
+}
+
 bool mesh_same(MeshSpec a, MeshSpec b) {
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)
         if (mesh_extent(a, axis) != mesh_extent(b, axis)) return false;
-    return a.shard == b.shard && a.heads == b.heads;
+    return a.shard == b.shard && a.heads == b.heads && mesh_experts(a) == mesh_experts(b);
 }
 
 /* ---- text and JSON ---- */
@@ -84,17 +101,20 @@ const char *mesh_join(MeshSpec spec, unsigned axes, const char *between, char te
 }
 
 const char *mesh_text(MeshSpec spec, char text[MESH_TEXT]) {
-    return mesh_join(spec, AXES_ALL, " x ", text);
+    size_t used = strlen(mesh_join(spec, AXES_ALL, " x ", text));
+    if (spec.ep > 1) snprintf(text + used, MESH_TEXT - used, ", ep %d", spec.ep);
+    return text;
 }
 
 void mesh_put(json_t *object, MeshSpec spec) {
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)
         if (mesh_shows(spec, axis))
             json_object_set_new(object, infos[axis].name, json_integer(mesh_extent(spec, axis)));
+    if (spec.ep > 1) json_object_set_new(object, "ep", json_integer(spec.ep));
 }
 
 MeshSpec mesh_read(const json_t *object) {
-    MeshSpec spec = {0};
+    MeshSpec spec = {.ep = (int)json_integer_value(json_object_get(object, "ep"))};
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)
         spec.extent[axis] = (int)json_integer_value(json_object_get(object, infos[axis].name));
     return spec;

@@ -44,6 +44,8 @@ typedef struct MeshSpec {
     int shard; /* size of ZeRO shard groups; must divide the replicas. 0: all of them */
     int heads; /* adjacent ranks of context parallelism that swap rows for heads, where the others pass keys
                 * and values on; must divide cp. 0: there are no such groups */
+    int ep;    /* expert parallelism: adjacent ranks, of those with the same parameters otherwise, that hold
+                * different experts; must divide mesh_copies. 0: one, with all experts */
 } MeshSpec;
 
 typedef struct AxisInfo {
@@ -73,17 +75,24 @@ int64_t mesh_ranks(MeshSpec spec, unsigned axes);
 /* How far apart neighbors on an axis are, in ranks, and on the nearest axis of a set. */
 int mesh_stride(MeshSpec spec, Axis axis);
 int mesh_apart(MeshSpec spec, unsigned axes);
-/* The ranks with the same parameters, and the size of the groups that shard them. */
+/* The ranks with the same parameters, the size of the groups that shard them, and the ranks of expert
+ * parallelism, at least 1. */
 int mesh_copies(MeshSpec spec);
 int mesh_shard(MeshSpec spec);
+int mesh_experts(MeshSpec spec);
+/* The largest divisor of that which divides the ranks with the same parameters. */
+int mesh_experts_fit(MeshSpec spec);
+/* The ranks of a shard group that have the same experts. */
+int mesh_experts_shard(MeshSpec spec);
 bool mesh_same(MeshSpec a, MeshSpec b);
 /* Whether a layout's text and JSON have an axis. */
 bool mesh_shows(MeshSpec spec, Axis axis);
-/* A layout as "dp 2 x tp 4 x pp 1", and some of its axes with something else between them. Returns `text`. */
+/* A layout as "dp 2 x tp 4 x pp 1" or "dp 4 x tp 1 x pp 1, ep 2", and some of its axes with something else
+ * between them. Returns `text`. */
 enum { MESH_TEXT = 96 };
 const char *mesh_text(MeshSpec spec, char text[MESH_TEXT]);
 const char *mesh_join(MeshSpec spec, unsigned axes, const char *between, char text[MESH_TEXT]);
-/* Adds the extents to a JSON object, and reads them; absent ones are 0. */
+/* Adds the extents and ep to a JSON object, and reads them; absent ones are 0. */
 void mesh_put(json_t *object, MeshSpec spec);
 MeshSpec mesh_read(const json_t *object);
 /* Steps through the layouts of `ranks` ranks with extents of up to those in `most`, except that of the first

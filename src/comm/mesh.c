@@ -2,12 +2,13 @@
  * the world and the dry run's group follow from its members, which are in the world's order. */
 #include "comm/mesh.h"
 
+#include "base/format.h"
 #include "base/memory.h"
 
 /* ---- coordinates ---- */
 
 MeshSpec mesh_spec(const Mesh *mesh) {
-    MeshSpec spec = {0};
+    MeshSpec spec = {.ep = mesh->ep};
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) spec.extent[axis] = mesh->extent[axis];
     return spec;
 }
@@ -35,6 +36,7 @@ int mesh_numbered(const Mesh *mesh, unsigned axes, int number) {
 
 static void set_coordinates(Mesh *mesh, int rank, MeshSpec spec) {
     mesh->rank = rank;
+    mesh->ep = mesh_experts(spec);
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
         mesh->extent[axis] = mesh_extent(spec, axis);
         mesh->stride[axis] = mesh_stride(spec, axis);
@@ -44,12 +46,18 @@ static void set_coordinates(Mesh *mesh, int rank, MeshSpec spec) {
 
 /* ---- groups ---- */
 
-/* Which of the ranks that differ only along some axes. */
+/* Which of the ranks that differ only along some axes. They are divided into sets of consecutive ones, as
+ * many as shard groups, groups that swap heads, or ranks of expert parallelism. */
 typedef enum {
     PART_ALL,
-    PART_WITHIN, /* consecutive ones, as many as shard groups or groups that swap heads have */
-    PART_ACROSS, /* those in the same place of each such group */
-    PART_ENDS,   /* the first and the last; each other rank is alone */
+    PART_SHARD,
+    PART_REPLICA, /* those in the same place of each shard group */
+    PART_SWAP,
+    PART_RING,
+    PART_EXPERT,
+    PART_EXPERT_SHARD,
+    PART_EXPERT_REPLICA,
+    PART_ENDS, /* the first and the last; each other rank is alone */
 } GroupPart;
 
 typedef struct GroupRow {
@@ -61,13 +69,17 @@ typedef struct GroupRow {
 
 #define AXIS_ROW(id, name, title, place, distance, use, ...)                                                 \
     {offsetof(Mesh, axis[AXIS_##id]), AXIS_SET(AXIS_##id), PART_ALL, use},
-static const GroupRow rows[] = {MESH_AXES(AXIS_ROW) /* one per axis, then */
-                                {offsetof(Mesh, shard), AXES_COPIES, PART_WITHIN, GROUP_TENSORS},
-                                {offsetof(Mesh, replica), AXES_COPIES, PART_ACROSS, GROUP_TENSORS},
-                                {offsetof(Mesh, swap), AXIS_SET(AXIS_CP), PART_WITHIN, GROUP_TENSORS},
-                                {offsetof(Mesh, ring), AXIS_SET(AXIS_CP), PART_ACROSS, GROUP_TENSORS},
-                                {offsetof(Mesh, model), AXES_MODEL, PART_ALL, GROUP_HOST},
-                                {offsetof(Mesh, ends), AXIS_SET(AXIS_PP), PART_ENDS, GROUP_TENSORS}};
+static const GroupRow rows[] = {
+    MESH_AXES(AXIS_ROW) /* one per axis, then */
+    {offsetof(Mesh, shard), AXES_COPIES, PART_SHARD, GROUP_TENSORS},
+    {offsetof(Mesh, replica), AXES_COPIES, PART_REPLICA, GROUP_TENSORS},
+    {offsetof(Mesh, swap), AXIS_SET(AXIS_CP), PART_SWAP, GROUP_TENSORS},
+    {offsetof(Mesh, ring), AXIS_SET(AXIS_CP), PART_RING, GROUP_TENSORS},
+    {offsetof(Mesh, expert), AXES_COPIES, PART_EXPERT, GROUP_TENSORS},
+    {offsetof(Mesh, expert_shard), AXES_COPIES, PART_EXPERT_SHARD, GROUP_TENSORS},
+    {offsetof(Mesh, expert_replica), AXES_COPIES, PART_EXPERT_REPLICA, GROUP_TENSORS},
+    {offsetof(Mesh, model), AXES_MODEL, PART_ALL, GROUP_HOST},
+    {offsetof(Mesh, ends), AXIS_SET(AXIS_PP), PART_ENDS, GROUP_TENSORS}};
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -82,20 +94,35 @@ typedef struct Members {
     int first, step, size, place;
 } Members;
 
+/* Of every `set` consecutive ranks, those that are a multiple of `step` apart from this one. */
+static Members every(int here, int step, int set) {
+    return (Members){.first = here / set * set + here % step,
+                     .step = step,
+                     .size = set / step,
+                     .place = here % set / step};
+}
+
 static Members members_of(const Mesh *mesh, const GroupRow *row, MeshSpec spec) {
     int all = (int)mesh_ranks(mesh_spec(mesh), row->axes), here = mesh_number(mesh, row->axes, mesh->rank);
-    int within = row->axes == AXES_COPIES ? mesh_shard(spec) : spec.heads;
+    int shard = mesh_shard(spec), ep = mesh->ep, same = ep * mesh_experts_shard(spec);
     bool end = here == 0 || here == all - 1;
-    bool divided = row->part == PART_WITHIN || row->part == PART_ACROSS;
-    if (divided && !within) return (Members){row->axes, here, 1, 1, 0};
+    const Members alone = {.first = here, .step = 1, .size = 1};
+    Members members = alone;
     switch (row->part) {
-    case PART_WITHIN: return (Members){row->axes, here / within * within, 1, within, here % within};
-    case PART_ACROSS: return (Members){row->axes, here % within, within, all / within, here / within};
+    case PART_ALL: members = every(here, 1, all); break;
+    case PART_SHARD: members = every(here, 1, shard); break;
+    case PART_REPLICA: members = every(here, shard, all); break;
+    case PART_SWAP: members = spec.heads ? every(here, 1, spec.heads) : alone; break;
+    case PART_RING: members = spec.heads ? every(here, spec.heads, all) : alone; break;
+    case PART_EXPERT: members = every(here, 1, ep); break;
+    case PART_EXPERT_SHARD: members = ep > 1 ? every(here, ep, same) : alone; break;
+    case PART_EXPERT_REPLICA: members = ep > 1 ? every(here, same, all) : alone; break;
     case PART_ENDS:
-        if (end && all > 1) return (Members){row->axes, 0, all - 1, 2, here > 0};
-        return (Members){row->axes, here, 1, 1, 0};
-    default: return (Members){row->axes, 0, 1, all, here};
+        if (end && all > 1) members = (Members){.step = all - 1, .size = 2, .place = here > 0};
+        break;
     }
+    members.axes = row->axes;
+    return members;
 }
 
 static int member(const Mesh *mesh, const Members *members, int at) {
@@ -119,7 +146,7 @@ static Status dryrun_group(const Mesh *mesh, const Members *members, int per_nod
 /* ---- a mesh ---- */
 
 static Status check_spec(int ranks, MeshSpec spec) {
-    char text[MESH_TEXT];
+    char text[MESH_TEXT], divisors[DIVISORS_TEXT];
     bool valid = mesh_ranks(spec, AXES_ALL) == ranks;
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) valid &= spec.extent[axis] >= 0;
     if (!valid)
@@ -131,6 +158,10 @@ static Status check_spec(int ranks, MeshSpec spec) {
     if (spec.heads < 0 || (spec.heads && mesh_extent(spec, AXIS_CP) % spec.heads))
         return USAGE("{cp-heads} %d does not divide {cp} %d; choose a divisor", spec.heads,
                      mesh_extent(spec, AXIS_CP));
+    if (spec.ep < 0 || mesh_copies(spec) % mesh_experts(spec))
+        return USAGE("{ep} %d does not divide the %d rank%s that hold the same parameters; valid values: %s",
+                     spec.ep, mesh_copies(spec), PLURAL(mesh_copies(spec)),
+                     format_divisors(divisors, mesh_copies(spec), mesh_copies(spec)));
     return OK;
 }
 
@@ -190,12 +221,13 @@ Status mesh_reduce(Mesh *mesh, unsigned axes, void *data, int64_t count, DType d
     return OK;
 }
 
-/* All groups of a mesh with the axis as whose they count: the one with the most distant ranks; AXIS_COUNT for
- * the world. */
+/* All groups of a mesh with the axis as whose their waits count, the one with the most distant ranks, or
+ * AXIS_COUNT for the world; and as what their bytes count. */
 enum { MESH_GROUPS = ROWS + 1 };
 typedef struct MeshGroup {
     Group *group;
     Axis axis;
+    int traffic;
 } MeshGroup;
 
 static Axis counted_axis(const Mesh *mesh, unsigned axes) {
@@ -208,9 +240,12 @@ static Axis counted_axis(const Mesh *mesh, unsigned axes) {
 }
 
 static void groups_of(const Mesh *mesh, MeshGroup groups[MESH_GROUPS]) {
-    groups[0] = (MeshGroup){mesh->world, AXIS_COUNT};
-    for (int i = 0; i < ROWS; i++)
-        groups[i + 1] = (MeshGroup){*group_at(mesh, &rows[i]), counted_axis(mesh, rows[i].axes)};
+    groups[0] = (MeshGroup){mesh->world, AXIS_COUNT, TRAFFIC_ALL};
+    for (int i = 0; i < ROWS; i++) {
+        Axis axis = counted_axis(mesh, rows[i].axes);
+        int traffic = rows[i].part == PART_EXPERT ? TRAFFIC_EXPERT : (int)axis;
+        groups[i + 1] = (MeshGroup){*group_at(mesh, &rows[i]), axis, traffic};
+    }
 }
 
 void mesh_sent(const Mesh *mesh, CommBytes sent[COMM_KINDS]) {
@@ -221,18 +256,14 @@ void mesh_sent(const Mesh *mesh, CommBytes sent[COMM_KINDS]) {
         for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&sent[k], groups[i].group->sent[k], 1);
 }
 
-void mesh_sent_by_axis(const Mesh *mesh, CommBytes sent[AXIS_COUNT + 1][COMM_KINDS]) {
+void mesh_sent_by_traffic(const Mesh *mesh, CommBytes sent[TRAFFICS][COMM_KINDS]) {
     MeshGroup groups[MESH_GROUPS];
     groups_of(mesh, groups);
-    for (int axis = 0; axis <= AXIS_COUNT; axis++)
-        for (int k = 0; k < COMM_KINDS; k++) sent[axis][k] = (CommBytes){0};
+    for (int t = 0; t < TRAFFICS; t++)
+        for (int k = 0; k < COMM_KINDS; k++) sent[t][k] = (CommBytes){0};
     for (int i = 0; i < MESH_GROUPS; i++)
         for (int k = 0; k < COMM_KINDS; k++)
-            comm_bytes_add(&sent[groups[i].axis][k], groups[i].group->sent[k], 1);
-}
-
-const char *mesh_axis_name(int axis) {
-    return axis < AXIS_COUNT ? axis_info((Axis)axis)->title : "all";
+            comm_bytes_add(&sent[groups[i].traffic][k], groups[i].group->sent[k], 1);
 }
 
 MeshWaits mesh_waits(const Mesh *mesh) {
@@ -252,13 +283,18 @@ MeshWaits mesh_waits(const Mesh *mesh) {
 /* ---- tracing ---- */
 
 #define AXIS_NAMES(id, name, title, ...) [AXIS_##id] = COMM_NAMES(title),
-static const CommNames names[AXIS_COUNT + 1] = {MESH_AXES(AXIS_NAMES)[AXIS_COUNT] = COMM_NAMES("all")};
+static const CommNames names[TRAFFICS] = {
+    MESH_AXES(AXIS_NAMES)[TRAFFIC_ALL] = COMM_NAMES("all"), [TRAFFIC_EXPERT] = COMM_NAMES("expert")};
+
+const char *mesh_traffic_name(int traffic) {
+    return names[traffic].op[0].category;
+}
 
 /* Groups can be shared: the name of the world is set first. */
 static void set_names(Mesh *mesh) {
     MeshGroup groups[MESH_GROUPS];
     groups_of(mesh, groups);
-    for (int i = 0; i < MESH_GROUPS; i++) groups[i].group->names = &names[groups[i].axis];
+    for (int i = 0; i < MESH_GROUPS; i++) groups[i].group->names = &names[groups[i].traffic];
 }
 
 void mesh_trace(Mesh *mesh, Trace *trace) {

@@ -20,6 +20,12 @@ typedef struct Mesh {
     /* Likewise for context parallelism: spec.heads adjacent ranks, which swap rows for heads, and the ranks
      * with the same place in each such group. Groups of one if spec.heads is 0. */
     Group *swap, *ring;
+    /* Expert parallelism: `ep` adjacent ranks of those with the same parameters, which hold different experts
+     * and exchange tokens. Of the ranks with the same experts, expert_shard has those of this rank's shard
+     * group, or only this rank if `ep` does not divide it, and expert_replica those in the same place of each
+     * other such group. Groups of one with ep 1, where experts belong to `shard` and `replica`. */
+    int ep;
+    Group *expert, *expert_shard, *expert_replica;
     Group *model; /* ranks of one replica, which have different parameters: tensor x pipeline */
     Group *ends;  /* first and last stage of the same replica; a group of one on other stages, and if there is
                    * only one stage */
@@ -39,9 +45,10 @@ DEFINE_FREEP(Mesh, mesh)
 
 /* Bytes this rank has sent through all groups of the mesh. */
 void mesh_sent(const Mesh *mesh, CommBytes sent[COMM_KINDS]);
-/* The same by axis; the last row is the world. */
-void mesh_sent_by_axis(const Mesh *mesh, CommBytes sent[AXIS_COUNT + 1][COMM_KINDS]);
-const char *mesh_axis_name(int axis); /* its title; "all" for the world */
+/* The same by axis, then through the world, and between ranks with different experts. */
+enum { TRAFFIC_ALL = AXIS_COUNT, TRAFFIC_EXPERT, TRAFFICS };
+void mesh_sent_by_traffic(const Mesh *mesh, CommBytes sent[TRAFFICS][COMM_KINDS]);
+const char *mesh_traffic_name(int traffic); /* an axis's title, "all" or "expert" */
 /* Seconds that this rank has waited. */
 typedef struct MeshWaits {
     double axis[AXIS_COUNT], all; /* blocked, by axis; in any group, the world's included */
@@ -70,7 +77,7 @@ MUST_USE Status mesh_recover(Mesh *mesh);
 /* After a failure: group_drop for all groups. */
 void mesh_drop(Mesh *mesh);
 
-MeshSpec mesh_spec(const Mesh *mesh); /* without `shard` */
+MeshSpec mesh_spec(const Mesh *mesh); /* without `shard` and `heads` */
 /* Ranks that differ only along a set of axes are numbered in the world's order: the number of any rank, and
  * the rank with a number among those with this one. */
 int mesh_number(const Mesh *mesh, unsigned axes, int rank);

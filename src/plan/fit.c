@@ -154,6 +154,7 @@ static bool apply_axis(PlanSpec *spec, int *axis) {
     *axis *= 2;
     if (spec->mesh.dp % 2 == 0) spec->mesh.dp /= 2;
     spec->mesh.shard = 0;
+    spec->mesh.ep = mesh_experts_fit(spec->mesh);
     return true;
 }
 static bool apply_tensor(PlanSpec *spec) {
@@ -168,6 +169,7 @@ static void print_mesh(const PlanSpec *spec, char text[CHANGE_TEXT]) {
         if (mesh_shows(spec->mesh, axis))
             used += setting_print(text + used, CHANGE_TEXT - (size_t)used, " {%s} %d", axis_info(axis)->name,
                                   mesh_extent(spec->mesh, axis));
+    if (spec->mesh.ep > 1) setting_print(text + used, CHANGE_TEXT - (size_t)used, " {ep} %d", spec->mesh.ep);
 }
 
 static const Change changes[] = {

@@ -73,6 +73,7 @@ const char *run_layout(const Run *run, char *buffer) {
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)
         append_number(buffer, " x ", run, axis_info(axis)->name, 1, axis_info(axis)->name);
     if (!*buffer) append(buffer, "", "1 rank", "");
+    append_number(buffer, ", ", run, "ep", 1, "ep");
     append_number(buffer, ", ", run, "zero", 0, "ZeRO");
     append_number(buffer, ", ", run, "sync_every", 0, "sync every");
     if (number(json_object_get(layout_of(run), "pp")) > 1)
@@ -122,7 +123,7 @@ static bool same_layout(const Run *a, const Run *b, const char *const *keys) {
 static bool same_mesh(const Run *a, const Run *b) {
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)
         if (!same_value(layout_of(a), layout_of(b), axis_info(axis)->name)) return false;
-    return true;
+    return same_value(layout_of(a), layout_of(b), "ep");
 }
 
 /* Both runs were measured, or both are predictions for the same cluster. */

@@ -138,6 +138,7 @@ static json_t *layout_of(const History *h, const json_t *settings) {
         copy_setting(settings, axis_info(axis)->name, layout, axis_info(axis)->name);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         copy_setting(settings, keys[i][1], layout, keys[i][0]);
+    if (json_number_or(settings, "ep", 1) > 1) copy_setting(settings, "ep", layout, "ep");
     if (h->ranks) json_object_set_new(layout, "ranks", json_integer(h->ranks));
     if (settings && !json_object_get(layout, "precision")) {
         const char *device = json_string_at(settings, "device");

@@ -6,23 +6,11 @@
 #include "base/setting.h"
 #include "train/job.h"
 
-/* Writes the divisors of `number` up to `max`, as "1, 2, 4"; returns `text`. */
-enum { DIVISORS_TEXT = 160 };
-static const char *divisors(char text[DIVISORS_TEXT], int64_t number, int64_t max) {
-    size_t used = 0;
-    text[0] = 0;
-    for (int64_t d = 1; d <= max && used + 24 < DIVISORS_TEXT; d++)
-        if (number % d == 0)
-            used +=
-                (size_t)snprintf(text + used, DIVISORS_TEXT - used, used ? ", %lld" : "%lld", (long long)d);
-    return text;
-}
-
 static Status check_tensor(const ModelConfig *c, int64_t tp) {
     char text[DIVISORS_TEXT];
     if (c->heads % tp)
         return USAGE("{tp} %lld does not divide the model's %lld head%s; valid values: %s", (long long)tp,
-                     (long long)c->heads, PLURAL(c->heads), divisors(text, c->heads, c->heads));
+                     (long long)c->heads, PLURAL(c->heads), format_divisors(text, c->heads, c->heads));
     if (!config_splits_groups(c, tp))
         return USAGE("{tp} %lld neither divides the model's %lld key-value heads nor is a multiple of them",
                      (long long)tp, (long long)config_kv_heads(c));
@@ -32,7 +20,7 @@ static Status check_tensor(const ModelConfig *c, int64_t tp) {
         if (inner[i] % tp)
             return USAGE("{tp} %lld does not divide the feed-forward size %lld%s; valid values: %s",
                          (long long)tp, (long long)inner[i], i ? " of an expert" : "",
-                         divisors(text, inner[i], c->heads));
+                         format_divisors(text, inner[i], c->heads));
     if (tp > 1 && c->qk_norm_whole)
         return USAGE("{tp} %lld: %s normalizes q and k over all heads together, so heads cannot be split; "
                      "use {tp} 1",
@@ -77,7 +65,8 @@ static Status check_swap(const char *option, const ModelConfig *c, int64_t tp, i
               "values with {tp} %lld: %s"
             : "%s %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
               "values with {tp} %lld: %s, or use {cp-mode} gather or ring",
-        name, (long long)ranks, (long long)each, PLURAL(each), (long long)tp, divisors(text, each, each));
+        name, (long long)ranks, (long long)each, PLURAL(each), (long long)tp,
+        format_divisors(text, each, each));
 }
 
 /* How ranks of context parallelism reach each other's positions: by default they swap rows for heads, if
@@ -96,7 +85,7 @@ static Status resolve_context(RunnerSpec *run, const ModelConfig *c, const char 
         return USAGE(
             "{cp-mode} heads+ring needs {cp-heads}, the adjacent ranks that exchange heads: more than 1 "
             "and fewer than {cp} %lld, of its divisors %s",
-            (long long)cp, divisors(text, cp, cp));
+            (long long)cp, format_divisors(text, cp, cp));
     return check_swap("cp-heads", c, tp, heads, gpu);
 }
 
@@ -106,7 +95,7 @@ static Status check_context(const RunnerSpec *run, int64_t seq, int64_t cp, int6
     if (seq % cp || seq == cp)
         return USAGE("{cp} %lld does not divide the sequence length %lld into parts of at least 2 tokens; "
                      "valid values: %s",
-                     (long long)cp, (long long)seq, divisors(text, seq, seq / 2));
+                     (long long)cp, (long long)seq, format_divisors(text, seq, seq / 2));
     if (run->sequence && seq / cp % tp)
         return USAGE(
             "{sequence-parallel}: the %lld tokens of a sequence on each rank, with {cp} %lld, are not "
@@ -193,6 +182,15 @@ static Status check_gradients(const RunnerSpec *run, const Mesh *mesh) {
     return OK;
 }
 
+static Status check_divided(const RunnerSpec *run, const Mesh *mesh) {
+    if (!mesh || mesh->ep == 1) return OK;
+    if (run->outer.every)
+        return USAGE("{ep} %d cannot be combined with {sync-every}; drop one of them", mesh->ep);
+    if (run->grad_type == GRAD_INT8)
+        return USAGE("{grad-dtype} int8 cannot be combined with {ep} %d; use {grad-dtype} bf16", mesh->ep);
+    return USAGE("{ep} %d: the model has no experts; drop {ep}", mesh->ep);
+}
+
 Status job_resolve_layout(Job *job, const ModelConfig *config) {
     const DeviceSettings *device = &job->settings.device;
     RunnerSpec *run = &job->settings.run;
@@ -220,6 +218,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     if (!run->train) run->outer = (OuterSpec){0};
     TRY(check_sync(&run->outer));
     TRY(check_gradients(run, mesh));
+    TRY(check_divided(run, mesh));
     if (run->sequence && job->seq % tp)
         return USAGE(
             "{sequence-parallel}: the sequence length %lld is not a multiple of {tp} %lld; use {seq} %lld",

@@ -89,7 +89,7 @@ void record_step_begin(Record *record, int64_t number) {
     runner->probe = runner->spec.noise && (number - 1) % noise_every(!device_is_host(runner->device)) == 0;
     record->step = (RankRecord){.gpu = NAN};
     record->times = runner->times;
-    mesh_sent_by_axis(runner->mesh, record->sent);
+    mesh_sent_by_traffic(runner->mesh, record->sent);
     record->waits = mesh_waits(runner->mesh);
     record->cpu = clock_cpu();
     record->wall = clock_wall();
@@ -132,9 +132,9 @@ static void measure_times(Record *record) {
         step->busy_s = clock_cpu() - record->cpu - (waits.cpu - record->waits.cpu);
     else
         step->busy_s = now->device_s - before->device_s - (waits.tickets - record->waits.tickets);
-    mesh_sent_by_axis(runner->mesh, step->sent);
-    for (int axis = 0; axis <= AXIS_COUNT; axis++)
-        for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&step->sent[axis][k], record->sent[axis][k], -1);
+    mesh_sent_by_traffic(runner->mesh, step->sent);
+    for (int t = 0; t < TRAFFICS; t++)
+        for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&step->sent[t][k], record->sent[t][k], -1);
 }
 
 static void measure_memory(RankRecord *rank, const Device *device) {
@@ -153,8 +153,8 @@ static void add_step(Record *record) {
     all->schedule_s += step->schedule_s;
     all->step_s += step->step_s;
     all->busy_s += step->busy_s;
-    for (int axis = 0; axis <= AXIS_COUNT; axis++)
-        for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&all->sent[axis][k], step->sent[axis][k], 1);
+    for (int t = 0; t < TRAFFICS; t++)
+        for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&all->sent[t][k], step->sent[t][k], 1);
 }
 
 static void end_first_steps(Record *record) {
@@ -297,18 +297,17 @@ static void put_bytes(json_t *object, const char *key, uint64_t bytes) {
  * "between_nodes": 512}}. */
 static json_t *sent_json(const Record *record, int from, int ranks) {
     json_t *object = json_object();
-    for (int axis = 0; axis <= AXIS_COUNT; axis++) {
+    for (int t = 0; t < TRAFFICS; t++) {
         json_t *kinds = json_object();
         uint64_t between = 0;
         for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
             CommBytes sum = {0};
-            for (int r = from; r < from + ranks; r++)
-                comm_bytes_add(&sum, record->ranks[r].sent[axis][kind], 1);
+            for (int r = from; r < from + ranks; r++) comm_bytes_add(&sum, record->ranks[r].sent[t][kind], 1);
             put_bytes(kinds, comm_info(kind)->name, comm_bytes_sum(sum));
             between += sum.between;
         }
         put_bytes(kinds, "between_nodes", between);
-        if (json_object_size(kinds)) json_object_set(object, mesh_axis_name(axis), kinds);
+        if (json_object_size(kinds)) json_object_set(object, mesh_traffic_name(t), kinds);
         json_decref(kinds);
     }
     return object;
@@ -317,8 +316,8 @@ static json_t *sent_json(const Record *record, int from, int ranks) {
 static CommBytes sent_total(const Record *record) {
     CommBytes sum = {0};
     for (int r = 0; r < rank_count(record); r++)
-        for (int axis = 0; axis <= AXIS_COUNT; axis++)
-            for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&sum, record->ranks[r].sent[axis][k], 1);
+        for (int t = 0; t < TRAFFICS; t++)
+            for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&sum, record->ranks[r].sent[t][k], 1);
     return sum;
 }
 
@@ -418,7 +417,7 @@ static json_t *rank_json(const Record *record, int rank) {
     CommBytes total = {0};
     for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
         CommBytes sum = {0};
-        for (int axis = 0; axis <= AXIS_COUNT; axis++) comm_bytes_add(&sum, own->sent[axis][kind], 1);
+        for (int t = 0; t < TRAFFICS; t++) comm_bytes_add(&sum, own->sent[t][kind], 1);
         comm_bytes_add(&total, sum, 1);
         json_object_set_new(sent, comm_info(kind)->name, json_integer((json_int_t)comm_bytes_sum(sum)));
     }
@@ -515,7 +514,7 @@ static Status add_other(const Record *record, RunSummary *summary) {
     for (int k = 0; k < COMM_KINDS; k++) {
         comm_bytes_add(&sum, sent[k], 1);
         if (job->disk) comm_bytes_add(&sum, job->disk->group->sent[k], 1);
-        for (int axis = 0; axis <= AXIS_COUNT; axis++) comm_bytes_add(&sum, record->all.sent[axis][k], -1);
+        for (int t = 0; t < TRAFFICS; t++) comm_bytes_add(&sum, record->all.sent[t][k], -1);
     }
     int64_t bytes[] = {(int64_t)comm_bytes_sum(sum), (int64_t)sum.between};
     TRY(host_reduce(job->runner->mesh->world, bytes, 2, DT_I64, REDUCE_SUM));

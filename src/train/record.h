@@ -46,7 +46,7 @@ typedef struct RankRecord {
     double host_energy_j, gpu_energy_j; /* since setup; NAN: not reported */
     int gpus;                           /* of the host */
     int64_t peak[MEM_TAGS + 1], host_peak;
-    CommBytes sent[AXIS_COUNT + 1][COMM_KINDS]; /* inside steps */
+    CommBytes sent[TRAFFICS][COMM_KINDS]; /* inside steps */
 } RankRecord;
 
 typedef struct Record {
@@ -68,7 +68,7 @@ typedef struct Record {
     MeshWaits waits;
     double work_s; /* see RankRecord */
     RunnerTimes times;
-    CommBytes sent[AXIS_COUNT + 1][COMM_KINDS];
+    CommBytes sent[TRAFFICS][COMM_KINDS];
     /* Samples of the driver's GPU utilization: time and value of the newest, sum and number of all. */
     double gpu_at, gpu_now, gpu_sum;
     int64_t gpu_samples;

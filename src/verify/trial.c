@@ -39,6 +39,7 @@ const char *trial_text(char text[TRIAL_TEXT], const TrialSpec *spec) {
     if (spec->recompute) ADD(" recompute %s", recompute_names[spec->recompute]);
     if (spec->cp_mode) ADD(" cp-mode %s", context_mode_names[spec->cp_mode]);
     if (spec->mesh.heads) ADD(" cp-heads %d", spec->mesh.heads);
+    if (spec->mesh.ep > 1) ADD(" ep %d", spec->mesh.ep);
     if (spec->sequence) ADD(" sequence");
     if (spec->offload) ADD(" offload %s", offload_names[spec->offload]);
     for (int i = 0; i < TRIAL_PATTERNS && spec->freeze[i]; i++) ADD(" freeze %s", spec->freeze[i]);

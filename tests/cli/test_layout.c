@@ -88,11 +88,39 @@ static void context_of_a_file_changes(void **state) {
     unlink(path);
 }
 
+/* --ep in a file is reduced to what divides the ranks that the command line asks for. */
+static void experts_of_a_file_change(void **state) {
+    char path[] = "/tmp/weft-layout-XXXXXX", line[128], text[MESH_TEXT];
+    int file = mkstemp(path);
+    const char settings[] = "{\"data\": [\"x\"], \"ranks\": 8, \"ep\": 4}";
+    assert_int_equal(write(file, settings, sizeof settings - 1), sizeof settings - 1);
+    close(file);
+    static const struct {
+        const char *more;
+        int64_t dp, ep;
+    } cases[] = {
+        {"", 8, 4}, {"--ranks 6", 6, 2}, {"--tp 4", 1, 1}, {"--ranks 3", 3, 1}, {"--ranks 6 --ep 3", 6, 3}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        Layout layout;
+        snprintf(line, sizeof line, "--config %s %s", path, cases[i].more);
+        assert_ok(derive_layout(line, 0, &layout));
+        assert_int_equal(layout.dp, cases[i].dp);
+        assert_int_equal(layout.ep, cases[i].ep);
+        MeshSpec mesh = layout_mesh(&layout);
+        CLEANUP(json_decrefp) json_t *json = json_object();
+        mesh_put(json, mesh);
+        assert_true(mesh_same(mesh_read(json), mesh));
+        assert_int_equal(strstr(mesh_text(mesh, text), ", ep ") != NULL, layout.ep > 1);
+    }
+    unlink(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_are_derived),
         cmocka_unit_test(command_line_overrides_file),
         cmocka_unit_test(context_of_a_file_changes),
+        cmocka_unit_test(experts_of_a_file_change),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

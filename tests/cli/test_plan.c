@@ -664,6 +664,11 @@ static void refuses_plans(void **state) {
         "plan", "llama-5m", "--cp", "4", "--cp-mode", "heads+ring");
     assert_refused(2, "--cp-heads 3 does not divide --cp 4", "plan", "llama-5m", "--cp", "4", "--cp-mode",
                    "heads+ring", "--cp-heads", "3");
+    assert_refused(2,
+                   "--ep 3 does not divide the 4 ranks that hold the same parameters; valid values: 1, 2, 4",
+                   "plan", "llama-5m", "--dp", "2", "--cp", "2", "--ep", "3");
+    assert_refused(2, "--ep 2: the model has no experts; drop --ep", "plan", "llama-5m", "--dp", "2", "--ep",
+                   "2");
     assert_refused(2, "--cp-heads 4 does not divide the 2 key-value heads", "plan", "llama-5m", "--cp", "8",
                    "--tp", "2", "--cp-mode", "heads+ring", "--cp-heads", "4");
     assert_refused(2,

@@ -254,6 +254,29 @@ static int rank_at(MeshSpec spec, int dp, int tp, int pp) {
     return (pp * spec.dp + dp) * spec.tp + tp;
 }
 
+/* Replicas `apart` from each other among the `set` consecutive ones with this rank. */
+static void check_replicas(Group *group, const Group *planned, Group *world, MeshSpec spec, const Mesh *mesh,
+                           int apart, int set) {
+    int want[64], n = 0, dp = mesh->at[AXIS_DP];
+    for (int i = dp / set * set; i < dp / set * set + set; i++)
+        if (i % apart == dp % apart) want[n++] = rank_at(spec, i, mesh->at[AXIS_TP], mesh->at[AXIS_PP]);
+    assert_members(group, planned, world, want, n);
+}
+
+static void check_experts(Group *world, MeshSpec spec, const Mesh *mesh, const Mesh *planned) {
+    int ep = mesh_experts(spec), shard = mesh_shard(spec), set = shard % ep ? ep : shard;
+    assert_int_equal(mesh->ep, ep);
+    check_replicas(mesh->expert, planned->expert, world, spec, mesh, 1, ep);
+    if (ep == 1) {
+        assert_int_equal(mesh->expert_shard->size, 1);
+        assert_int_equal(mesh->expert_replica->size, 1);
+        return;
+    }
+    check_replicas(mesh->expert_shard, planned->expert_shard, world, spec, mesh, ep, set);
+    check_replicas(mesh->expert_replica, planned->expert_replica, world, spec, mesh, set, spec.dp);
+    assert_int_equal(mesh->expert_shard->size, mesh_experts_shard(spec));
+}
+
 static void check_mesh(Group *world, MeshSpec spec) {
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
     CLEANUP(mesh_freep) Mesh *planned = NULL;
@@ -284,19 +307,28 @@ static void check_mesh(Group *world, MeshSpec spec) {
     want[n++] = rank_at(spec, dp, tp, pp == spec.pp - 1 ? 0 : pp);
     if (spec.pp > 1 && (pp == 0 || pp == spec.pp - 1)) want[n++] = rank_at(spec, dp, tp, spec.pp - 1);
     assert_members(mesh->ends, planned->ends, world, want, n);
+    check_experts(world, spec, mesh, planned);
 }
 
 static void test_mesh(void **state) {
     Group *world = ((Ranks *)*state)->world;
     int n = world->size, layouts = 0;
     for (MeshSpec spec = {0}; mesh_next(&spec, n, (MeshSpec){.tp = n, .pp = n}); layouts++) {
-        spec.shard = spec.dp % 2 ? 0 : spec.dp / 2;
-        check_mesh(world, spec);
+        for (int ep = 1; ep <= spec.dp; ep++) {
+            MeshSpec with = spec;
+            with.ep = ep == 1 ? 0 : ep;
+            with.shard = ep == 1 && spec.dp % 2 == 0 ? spec.dp / 2 : 0;
+            if (spec.dp % ep) continue;
+            check_mesh(world, with);
+            with.shard = spec.dp % 2 ? 1 : 2;
+            if (ep > 1) check_mesh(world, with);
+        }
     }
     assert_int_equal(layouts, n == 2 ? 3 : n == 3 ? 3 : n == 4 ? 6 : n == 8 ? 10 : layouts);
     Mesh *mesh = NULL;
     assert_fails(mesh_new(&mesh, world, (MeshSpec){.dp = n, .tp = 2, .pp = 1}), 2, "number of ranks");
     assert_fails(mesh_new(&mesh, world, (MeshSpec){.dp = n, .tp = 1, .pp = 1, .shard = n + 1}), 2, "divide");
+    assert_fails(mesh_new(&mesh, world, (MeshSpec){.dp = n, .ep = 5}), 2, "--ep 5 does not divide the");
     assert_null(mesh);
 }
 
