@@ -49,7 +49,7 @@ static Rate rate_of(const Plan *plan) {
 
 Costs costs_of(const Plan *plan, const Cluster *cluster) {
     const MeshSpec *mesh = &plan->mesh;
-    int shard = mesh_shard(*mesh);
+    int shard = mesh_shard(*mesh), ep = mesh_experts(*mesh), same = mesh_experts_shard(*mesh);
     double replica = mesh_apart(*mesh, AXES_COPIES), stage = mesh_stride(*mesh, AXIS_PP);
     Costs costs = {.cluster = cluster,
                    .rate = rate_of(plan),
@@ -60,6 +60,10 @@ Costs costs_of(const Plan *plan, const Cluster *cluster) {
         link_of_group(&costs, mesh_extent(*mesh, AXIS_CP), mesh_stride(*mesh, AXIS_CP));
     costs.channel[CHANNEL_SHARD] = link_of_group(&costs, shard, replica);
     costs.channel[CHANNEL_REPLICA] = link_of_group(&costs, mesh_copies(*mesh) / shard, replica * shard);
+    costs.channel[CHANNEL_EXPERT] = link_of_group(&costs, ep, replica);
+    costs.channel[CHANNEL_EXPERT_SHARD] = link_of_group(&costs, same, replica * ep);
+    costs.channel[CHANNEL_EXPERT_REPLICA] =
+        link_of_group(&costs, mesh_copies(*mesh) / (ep * same), replica * ep * same);
     costs.channel[CHANNEL_ENDS] = link_of_group(&costs, 2, stage * (mesh->pp - 1));
     costs.channel[CHANNEL_FROM_HOST] = (GroupLink){.size = 1, .nodes = 1, .port = PORT_FROM_HOST};
     costs.channel[CHANNEL_TO_HOST] = (GroupLink){.size = 1, .nodes = 1, .port = PORT_TO_HOST};
@@ -79,7 +83,8 @@ static double host_bandwidth(const Costs *costs) {
 static double operation_bytes(const Costs *costs, const StepEvent *event) {
     double bytes = event->bytes;
     if (costs->cluster->software.present &&
-        (event->channel == CHANNEL_SHARD || event->channel == CHANNEL_REPLICA))
+        (event->channel == CHANNEL_SHARD || event->channel == CHANNEL_REPLICA ||
+         event->channel == CHANNEL_EXPERT_SHARD || event->channel == CHANNEL_EXPERT_REPLICA))
         bytes *= costs->cluster->software.gradient_bytes / sizeof(float);
     return bytes;
 }

@@ -59,6 +59,9 @@ static Channel channel_of(const Mesh *mesh, const void *group) {
     if (group == mesh->axis[AXIS_CP]) return CHANNEL_CONTEXT;
     if (group == mesh->shard) return CHANNEL_SHARD;
     if (group == mesh->replica) return CHANNEL_REPLICA;
+    if (group == mesh->expert) return CHANNEL_EXPERT;
+    if (group == mesh->expert_shard) return CHANNEL_EXPERT_SHARD;
+    if (group == mesh->expert_replica) return CHANNEL_EXPERT_REPLICA;
     if (group == mesh->ends) return CHANNEL_ENDS;
     return CHANNEL_COUNT;
 }

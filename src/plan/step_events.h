@@ -24,8 +24,11 @@ typedef enum {
 typedef enum {
     CHANNEL_TENSOR,
     CHANNEL_CONTEXT,
-    CHANNEL_SHARD,     /* the replicas of a sharding group, or all replicas */
-    CHANNEL_REPLICA,   /* replicas that hold the same shard (hybrid sharding) */
+    CHANNEL_SHARD,        /* the replicas of a sharding group, or all replicas */
+    CHANNEL_REPLICA,      /* replicas that hold the same shard (hybrid sharding) */
+    CHANNEL_EXPERT,       /* ranks with different experts, which exchange tokens */
+    CHANNEL_EXPERT_SHARD, /* of those with the same experts, as above */
+    CHANNEL_EXPERT_REPLICA,
     CHANNEL_ENDS,      /* the first and the last stage (tied embeddings) */
     CHANNEL_FROM_HOST, /* host memory, on streams of their own */
     CHANNEL_TO_HOST,
