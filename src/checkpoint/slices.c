@@ -24,6 +24,20 @@ static int64_t first_of(const HfTensor *tensor) {
     return tensor->part > 0 ? tensor->part * hf_tensor_count(tensor) : 0;
 }
 
+/* Parameters of several tensors have no padding, which reading must set to 0. */
+bool slice_narrow(const ParamSlot *slot, const HfTensor *tensor, int64_t *from, int64_t *count) {
+    int64_t begin = *from, end = begin + *count;
+    if (tensor->part >= 0) {
+        int64_t low = slot_before(slot, first_of(tensor)),
+                high = slot_before(slot, first_of(tensor) + hf_tensor_count(tensor));
+        if (low > begin) begin = low;
+        end = min_count(end, high);
+    }
+    *from = begin;
+    *count = end - begin;
+    return end > begin;
+}
+
 /* ---- reading ---- */
 
 /* Elements lo .. hi - 1 of a tensor's file elements; `data` of the tensor begins with element lo. */
@@ -76,7 +90,10 @@ static Status read_turned(float *dst, const ParamSlot *slot, int64_t from, int64
 
 static Status read_window(float *dst, const ParamSlot *slot, int64_t from, int64_t count,
                           const HfTensor *wanted, const SafeTensor *tensor, Window window) {
+    int64_t given = from;
     if (wanted->transposed) return read_turned(dst, slot, from, count, wanted, tensor, window);
+    if (!slice_narrow(slot, wanted, &from, &count)) return OK;
+    dst += from - given;
     for (int64_t at = from, end = from + count; at < end;) {
         ParamRun run = slot_run(slot, at, end - at);
         if (run.global < 0)

@@ -13,6 +13,10 @@
 #include "checkpoint/safetensors.h"
 #include "model/model.h"
 
+/* Narrows the slot's local elements *from .. *from + *count - 1 to those that can belong to one tensor of the
+ * parameter; false if there are none. */
+bool slice_narrow(const ParamSlot *slot, const HfTensor *tensor, int64_t *from, int64_t *count);
+
 /* Reads the slot's local elements from .. from + count - 1 into dst from the `parts` tensors that make up the
  * parameter; padding becomes 0. */
 MUST_USE Status slice_read(float *dst, const ParamSlot *slot, int64_t from, int64_t count,

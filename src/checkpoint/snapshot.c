@@ -1,6 +1,6 @@
-/* Of a unit that every replica holds in full, one replica writes everything: the one with the least to write
- * so far. Parameters that all tensor-parallel ranks hold are written by the first of them. What all shard
- * groups have is written by the first. */
+/* Of a unit that several ranks of a shard group hold in full, one writes everything: the one with the least
+ * to write so far. Parameters that all tensor-parallel ranks hold are written by the first of them. What all
+ * shard groups have is written by the first. Of experts, that holds for the ranks with the same ones. */
 #include "checkpoint/snapshot.h"
 
 #include <string.h>
@@ -23,21 +23,38 @@ static bool is_sharded(const Store *params, int unit) {
     return params->count[unit] < params->unit[unit].numel;
 }
 
-static int least_loaded(const int64_t *load, int count) {
+/* The ranks that hold a unit between them, numbered on the data axis: rank r has the experts r % experts and
+ * place r % set / experts among the ranks of its set that have the same ones. */
+typedef struct Holders {
+    int set, experts, shards;
+} Holders;
+
+static Holders holders_of(const Store *store, int unit) {
+    const UnitSpec *spec = &store->spec[unit];
+    int experts = spec->expert_size ? spec->expert_size : 1;
+    return (Holders){experts * spec->shards, experts, spec->shards};
+}
+
+/* The place of the ranks with the least to write, of those that hold a unit in full. */
+static int least_loaded(const int64_t *load, Holders holders) {
     int least = 0;
-    for (int i = 1; i < count; i++)
-        if (load[i] < load[least]) least = i;
+    for (int i = 1; i < holders.shards; i++)
+        if (load[i * holders.experts] < load[least * holders.experts]) least = i;
     return least;
 }
 
 Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, const SaveOwner *owner, int stores,
-                       const bool *ours, int dp, int shards, int tp) {
-    CLEANUP(snapshot_done) Snapshot made = {.stores = stores, .tp = tp, .worker = dp / shards, .replica = dp};
-    CLEANUP(mem_freep) int64_t *load = NULL;
-    int units = store[0]->model->units;
-    TRY(mem_new((size_t)shards, sizeof *load, &load));
+                       const bool *ours, int replica, int worker, int tp) {
+    CLEANUP(snapshot_done)
+    Snapshot made = {.stores = stores, .tp = tp, .worker = worker, .replica = replica};
+    CLEANUP(mem_freep) int64_t *load = NULL; /* of the ranks of the first set */
+    int units = store[0]->model->units, most = 1;
+    for (int u = 0; u < units; u++) {
+        Holders holders = holders_of(store[0], u);
+        if (holders.set > most) most = holders.set;
+    }
+    TRY(mem_new((size_t)most, sizeof *load, &load));
     TRY(mem_new((size_t)units * (size_t)stores, sizeof *made.part, &made.part));
-    int64_t sharded = 0;
     for (int s = 0; s < stores; s++) {
         made.store[s] = store[s];
         made.owner[s] = owner ? owner[s] : SAVE_SHARED;
@@ -46,19 +63,19 @@ Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, const 
         for (int u = 0; u < units; u++) {
             int64_t count = ours[u] ? store[s]->count[u] : 0;
             if (!count) continue;
-            int place = dp % shards, writer = place;
-            if (is_sharded(store[0], u) || made.owner[s] == SAVE_REPLICA) {
-                sharded += count;
-            } else {
-                writer = least_loaded(load, shards);
-                load[writer] += count;
-            }
-            if (writer != place || (made.worker > 0 && made.owner[s] == SAVE_SHARED)) continue;
+            Holders holders = holders_of(store[0], u);
+            bool each = is_sharded(store[0], u) || made.owner[s] == SAVE_REPLICA;
+            int place = replica % holders.set / holders.experts,
+                writer = each ? place : least_loaded(load, holders);
+            for (int r = 0; r < holders.set; r++)
+                if (each || r / holders.experts == writer) load[r] += count;
+            bool first = replica < holders.set || made.owner[s] != SAVE_SHARED;
+            if (writer != place || !first) continue;
             made.part[made.parts++] = (SnapshotPart){s, u, store[s]->first[u], count, made.numel};
             made.numel += count;
         }
-    for (int i = 0; i < shards; i++)
-        if (sharded + load[i] > made.largest) made.largest = sharded + load[i];
+    for (int r = 0; r < most; r++)
+        if (load[r] > made.largest) made.largest = load[r];
     return MOVE(ret_snapshot, made);
 }
 
@@ -69,7 +86,7 @@ Status snapshot_init(Snapshot *ret_snapshot, const Store *const *store, const Sa
     TRY(save_find_units(store[0], mesh, ours));
     return snapshot_assign(ret_snapshot, store, owner, stores, ours,
                            mesh ? mesh_number(mesh, AXES_COPIES, mesh->rank) : 0,
-                           mesh ? mesh->shard->size : 1, mesh ? mesh->at[AXIS_TP] : 0);
+                           mesh ? mesh->replica->rank : 0, mesh ? mesh->at[AXIS_TP] : 0);
 }
 
 size_t snapshot_bytes(const Snapshot *snapshot) {
@@ -125,6 +142,7 @@ static Status write_item(const Snapshot *snapshot, SaveList *list, SnapshotCurso
     int64_t from, count, *at = &cursor->at;
     if (slot->desc.split < 0 && snapshot->tp > 0) return OK;
     if (!slot_overlap(slot, part->first, part->count, &from, &count)) return OK;
+    if (!slice_narrow(slot, &item->tensor, &from, &count)) return OK;
     for (int64_t n; *at < count && !*pause; *at += n) {
         n = item->tensor.transposed || count - *at < CHUNK ? count - *at : CHUNK;
         CLEANUP(mem_freep) float *copy = NULL;

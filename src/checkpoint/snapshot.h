@@ -23,7 +23,7 @@ typedef struct Snapshot {
     const Store *store[SAVE_STORES]; /* as in SaveList */
     int stores;
     SaveOwner owner[SAVE_STORES];
-    int tp, worker, replica; /* this rank's tensor-parallel coordinate, shard group and replica */
+    int tp, worker, replica; /* this rank's tensor-parallel coordinate, worker and replica */
     SnapshotPart *part;
     size_t parts;
     int64_t numel;
@@ -32,11 +32,10 @@ typedef struct Snapshot {
     Stream *stream;  /* without a copy: values are written from the stores, through this stream */
 } Snapshot;
 
-/* Assigns the elements. `dp` is the replica that this rank belongs to, in shard groups of `shards`; `ours`
- * has the units that its stage saves, see save_find_units. `owner`: of each store; NULL: all are
- * shared. */
+/* Assigns the elements. `replica` is this rank's number on the data axis; `ours` has the units that its stage
+ * saves, see save_find_units. `owner`: of each store; NULL: all are shared. */
 MUST_USE Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, const SaveOwner *owner,
-                                int stores, const bool *ours, int dp, int shards, int tp);
+                                int stores, const bool *ours, int replica, int worker, int tp);
 /* The same for a rank of a mesh (NULL: a single rank). Collective. */
 MUST_USE Status snapshot_init(Snapshot *ret_snapshot, const Store *const *store, const SaveOwner *owner,
                               int stores, Mesh *mesh);

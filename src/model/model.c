@@ -40,37 +40,38 @@ static Status list_units(Block *block) {
     return OK;
 }
 
-/* Whether the unit of a block has trained parameters. */
-static bool trains_unit(const Block *block) {
+/* Whether a block has trained parameters that are not experts. */
+static bool trains_others(const Block *block) {
     for (size_t j = 0; j < block->params.count; j++) {
         const ParamDesc *desc = &block->params.desc[j];
-        if (!desc->tied && !desc->frozen && !param_is_vocab_matrix(desc)) return true;
+        if (!desc->tied && !desc->frozen && !desc->expert && !param_is_vocab_matrix(desc)) return true;
     }
     return false;
 }
 
-/* Groups parameters into units: one per block, one for each vocabulary matrix, and another one for the frozen
- * parameters of a block that also has trained ones. */
+/* Groups parameters into units: one for each vocabulary matrix and, per block, up to four by whether they are
+ * experts and frozen. The first of the latter is unit i. */
 static Status make_units(Model *model) {
     int matrices = 0;
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++)
             matrices += param_is_vocab_matrix(&model->block[i].params.desc[j]);
-    TRY(mem_new((size_t)(2 * model->count + matrices), sizeof *model->unit, &model->unit));
+    TRY(mem_new((size_t)(4 * model->count + matrices), sizeof *model->unit, &model->unit));
     model->units = model->count;
     for (int i = 0; i < model->count; i++) {
         Block *block = &model->block[i];
-        int frozen = trains_unit(block) ? -1 : i;
+        int unit[2][2] = {{-1, -1}, {-1, -1}}; /* [expert][frozen] */
+        unit[0][!trains_others(block)] = i;
         TRY(mem_new(block->params.count, sizeof *block->ref, &block->ref));
         for (size_t j = 0; j < block->params.count; j++) {
             const ParamDesc *desc = &block->params.desc[j];
             if (desc->tied && !find_param(model, desc->name, &block->ref[j]))
                 return FAILED("internal: tied parameter %s has no owner", desc->name);
             if (desc->tied) continue;
-            bool matrix = param_is_vocab_matrix(desc);
-            if (desc->frozen && !matrix && frozen < 0) frozen = model->units++;
-            int own = matrix ? model->units++ : desc->frozen ? frozen : i;
-            TRY(add_to_unit(model, own, desc, &block->ref[j]));
+            int matrix = -1, *own = &unit[desc->expert][desc->frozen];
+            if (param_is_vocab_matrix(desc)) own = &matrix;
+            if (*own < 0) *own = model->units++;
+            TRY(add_to_unit(model, *own, desc, &block->ref[j]));
         }
         TRY(list_units(block));
     }
@@ -422,20 +423,21 @@ void block_views(const Block *block, const Unit *unit, void *const *flat, DType 
     }
 }
 
-Status store_new_borrowed(Store **ret_store, const Model *model, UnitSpec spec, DType dtype) {
+Status store_new_borrowed(Store **ret_store, const Model *model, const UnitSpec *spec, DType dtype) {
     CLEANUP(store_freep) Store *store = NULL;
     TRY(mem_new(1, sizeof *store, &store));
     store->model = model;
-    store->spec = spec;
     store->dtype = dtype;
     store->borrowed = true;
     size_t units = (size_t)model->units;
+    TRY(mem_new(units, sizeof *store->spec, &store->spec));
+    memcpy(store->spec, spec, units * sizeof *spec);
     TRY(mem_new(units, sizeof *store->unit, &store->unit));
     TRY(mem_new(units, sizeof *store->flat, &store->flat));
     TRY(mem_new(units, sizeof *store->first, &store->first));
     TRY(mem_new(units, sizeof *store->count, &store->count));
     TRY(mem_new((size_t)model->count, sizeof *store->view, &store->view));
-    for (int i = 0; i < model->units; i++) TRY(unit_init(&store->unit[i], &model->unit[i], spec));
+    for (int i = 0; i < model->units; i++) TRY(unit_init(&store->unit[i], &model->unit[i], spec[i]));
     return MOVE(ret_store, store);
 }
 
@@ -460,7 +462,10 @@ Status store_bind(Store *store) {
 
 Status store_new(Store **ret_store, const Model *model, Device *device, MemTag tag) {
     CLEANUP(store_freep) Store *store = NULL;
-    TRY(store_new_borrowed(&store, model, (UnitSpec){.tp_size = 1, .shards = 1}, DT_F32));
+    CLEANUP(mem_freep) UnitSpec *spec = NULL;
+    TRY(mem_new((size_t)model->units, sizeof *spec, &spec));
+    for (int i = 0; i < model->units; i++) spec[i] = (UnitSpec){.tp_size = 1, .shards = 1};
+    TRY(store_new_borrowed(&store, model, spec, DT_F32));
     store->borrowed = false;
     for (int i = 0; i < model->units; i++) {
         store->count[i] = store->unit[i].numel;
@@ -477,6 +482,7 @@ void store_free(Store *store) {
         if (store->flat && !store->borrowed) dev_free(&store->flat[i]);
     }
     for (int i = 0; store->view && i < store->model->count; i++) free(store->view[i]);
+    free(store->spec);
     free(store->unit);
     free(store->flat);
     free(store->rest);

@@ -243,9 +243,10 @@ struct Block {
     bool trained;   /* some are not */
 };
 
-/* Parameters are grouped into units. Unit i < count holds the parameters of block i except vocabulary
- * matrices; each of those has its own unit after them. So do the frozen parameters of a block that also has
- * trained ones: a unit is either frozen or trained. */
+/* Parameters are grouped into units. Unit i < count holds the parameters of block i except experts and
+ * vocabulary matrices; the experts of a block, and each vocabulary matrix, have a unit of their own after
+ * them. So do the frozen parameters among others or experts that are also trained: a unit is either frozen or
+ * trained. */
 typedef struct Model {
     ModelConfig config;
     Block *block;
@@ -310,7 +311,7 @@ size_t output_logits_scratch(const Block *head, HeadId which, int64_t rows);
  * belongs to another pipeline stage. */
 typedef struct Store {
     const Model *model;
-    UnitSpec spec;
+    UnitSpec *spec; /* per unit */
     DType dtype;
     Unit *unit;   /* local layout of each unit */
     Buffer *flat; /* per unit: elements first .. first + count - 1 */
@@ -323,8 +324,8 @@ typedef struct Store {
 /* Allocates all units in full, fp32, without tensor parallelism. */
 MUST_USE Status store_new(Store **ret_store, const Model *model, Device *device, MemTag tag);
 /* Allocates no buffers: the caller sets flat, first and count of the units it holds, then calls store_bind.
- */
-MUST_USE Status store_new_borrowed(Store **ret_store, const Model *model, UnitSpec spec, DType dtype);
+ * `spec`: of each unit. */
+MUST_USE Status store_new_borrowed(Store **ret_store, const Model *model, const UnitSpec *spec, DType dtype);
 /* Creates the views of all blocks whose parameters are fully present, unless values are in halves. */
 MUST_USE Status store_bind(Store *store);
 void store_free(Store *store);

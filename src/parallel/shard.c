@@ -103,8 +103,17 @@ int shard_piece(const Shards *shards, int at, int piece) {
     return shards->unit[at].piece + piece;
 }
 
-UnitSpec shards_layout(const ShardSpec *spec, const ShardGroups *groups) {
-    return (UnitSpec){spec->tp->rank, spec->tp->size, groups->shard->size, spec->params ? spec->piece : 0};
+static UnitSpec layout_of(const ShardSpec *spec, const ShardGroups *groups) {
+    UnitSpec layout = {.tp_rank = spec->tp->rank,
+                       .tp_size = spec->tp->size,
+                       .shards = groups->shard->size,
+                       .piece = spec->params ? spec->piece : 0};
+    if (groups->others) layout.expert_rank = groups->others->rank, layout.expert_size = groups->others->size;
+    return layout;
+}
+
+UnitSpec shard_layout(const Shards *shards, int at) {
+    return layout_of(&shards->spec, &shards->unit[at].groups);
 }
 
 typedef struct TwoLargest {
@@ -146,7 +155,7 @@ static Status units_init(Shards *shards, const ParamList *units, const UnitUse *
     Status status = OK;
     for (int i = 0; i < count && !status; i++) {
         status =
-            unit_init(&layout[i], &units[i], shards_layout(&shards->spec, groups_of(&shards->spec, &use[i])));
+            unit_init(&layout[i], &units[i], layout_of(&shards->spec, groups_of(&shards->spec, &use[i])));
         all += 1 + (size_t)layout[i].pieces;
     }
     if (!status) status = mem_new(all, sizeof *shards->unit, &shards->unit);
@@ -278,19 +287,6 @@ Status shard_publish_unit(Shards *shards, ShardUnit *unit) {
 Status shards_publish_finish(Shards *shards) {
     for (int i = 0; i < shards->count; i++)
         if (shards->unit[i].held) TRY(ticket_wait(shards->exec->stream, &shards->unit[i].gather));
-    return OK;
-}
-
-Status shards_check_uniform(const Shards *shards) {
-    for (int i = 0; i < shards->count; i++) {
-        const ShardUnit *unit = &shards->unit[i];
-        const ShardGroups *data = &shards->spec.data;
-        if (unit->groups.shard != data->shard || unit->groups.replica != data->replica || unit->groups.others)
-            return FAILED(
-                "internal: unit %d has ranks of its own; only units that all share the data axis can "
-                "be saved, loaded and compared",
-                i);
-    }
     return OK;
 }
 

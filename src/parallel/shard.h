@@ -81,7 +81,7 @@ typedef struct OuterSpec {
 typedef struct ShardGroups {
     Group *shard;   /* hold different shards */
     Group *replica; /* hold the same shard */
-    Group *others;  /* hold parameters in the place of these that count in the same norm; NULL: none */
+    Group *others;  /* hold other experts in the place of these, which count in the same norm; NULL: none */
 } ShardGroups;
 
 typedef struct ShardSpec {
@@ -93,7 +93,8 @@ typedef struct ShardSpec {
     Stream *from_host; /* with PARAMS: copies parameters to the device; must outlive the shards */
     ShardGroups data;  /* the data axis, see comm/mesh.h: of units without groups of their own */
     Group *tp, *model; /* groups that share the gradient norm */
-    Group *cp;         /* groups whose ranks have parts of the same micro-batches */
+    Group *parts;      /* adjacent ranks of the data axis that compute the gradients of some micro-batches
+                        * together; contains those of context parallelism and `others` */
     Group *ends;       /* first and last pipeline stage, which share tied units */
     int64_t piece;     /* as in UnitSpec */
     int64_t sketch;    /* totals of a micro-batch's sketch, see shards_probe; 0: no sketches */
@@ -202,9 +203,6 @@ Tensor shard_master(const Shards *shards, int unit);
 /* The optimizer's state tensor `state` of that shard, from element *ret_first of the unit: parameters that
  * have no such state come first. */
 Tensor shard_state(const Shards *shards, int unit, int state, int64_t *ret_first);
-/* Fails if a unit has groups of its own (UnitUse.groups): checkpoints, and all else that sees a model's
- * values as one Store, know only one division of all units. */
-MUST_USE Status shards_check_uniform(const Shards *shards);
 /* Call after changing master values: updates what kernels compute with, on all ranks that hold it. */
 MUST_USE Status shards_publish(Shards *shards);
 
@@ -214,7 +212,8 @@ MUST_USE Status shards_publish(Shards *shards);
  * the gradient of the whole unit. */
 int shard_pieces(const Shards *shards, int unit); /* 0: not in pieces */
 int shard_piece(const Shards *shards, int unit, int piece);
-UnitSpec shards_layout(const ShardSpec *spec, const ShardGroups *groups);
+/* How a unit is divided. */
+UnitSpec shard_layout(const Shards *shards, int unit);
 
 /* fetch starts gathering a unit if the arena has space, or always with `must`; ready waits for it and returns
  * its first element; release frees the gathered copy. No-ops if parameters are not sharded. */
@@ -248,7 +247,7 @@ MUST_USE Status shard_grad_done(Shards *shards, int unit, bool last);
 /* A piece's gradient has one of its contributions for a micro-batch, and is reduced. */
 MUST_USE Status shard_piece_done(Shards *shards, int piece, int micro);
 /* Call after shards_begin to measure, in this step, how much the gradients of the `micros` micro-batches of
- * each replica differ (for the gradient noise scale). All ranks call it.
+ * each replica, or each set of replicas in `parts`, differ (for the gradient noise scale). All ranks call it.
  *
  * Gradients are accumulated in place, so a micro-batch's own gradient does not exist in every layout. Its
  * sketch does: sketches are linear and depend on global element indices only, so the difference of the

@@ -16,12 +16,15 @@ Status shards_probe(Shards *shards, int micros, uint64_t seed) {
 /* The place of a slot's elements in the global parameter. Padding, which is zero, may go anywhere. */
 static SketchMap slot_sketch(const ParamSlot *slot, uint64_t key) {
     const ParamDesc *desc = &slot->desc;
-    if (desc->split < 0) return (SketchMap){.key = key, .run = slot->count, .group = slot->count};
+    if (desc->split < 0)
+        return (SketchMap){.key = key, .run = slot->count, .group = slot->count, .start = slot->skipped};
     int64_t inner = 1;
     for (int i = desc->split + 1; i < desc->ndim; i++) inner *= desc->dim[i];
     int64_t run = slot->dim[desc->split] * inner, group = desc->dim[desc->split] * inner;
-    return (SketchMap){
-        .key = key, .run = run, .group = group < run ? run : group, .start = slot->start * inner};
+    return (SketchMap){.key = key,
+                       .run = run,
+                       .group = group < run ? run : group,
+                       .start = slot->start * inner + slot->skipped};
 }
 
 /* Which of a unit's parameters to sketch. */
@@ -93,30 +96,30 @@ static Status scatter_columns(Group *group, Columns *columns) {
     return host_reduce_scatter(group, columns->values, parts, rows * part, DT_F64, REDUCE_SUM);
 }
 
-/* Sums the sketches of this replica, each from its stages, tensor-parallel ranks and ranks with other parts
- * of the sequences, which keep some columns each. */
+/* Sums the sketches of this replica, each from its stages, tensor-parallel ranks and `parts`, which keep some
+ * columns each. */
 static Status read_sketches(Shards *shards, Columns *ret_sketches) {
     const ShardSpec *spec = &shards->spec;
     int64_t all = spec->sketch * shards->probing, n = shards->probing;
     CLEANUP(columns_done) Columns sketches = {.rows = n, .width = spec->sketch};
-    TRY(mem_new((size_t)(all + n * (spec->model->size + spec->cp->size)), sizeof *sketches.values,
+    TRY(mem_new((size_t)(all + n * (spec->model->size + spec->parts->size)), sizeof *sketches.values,
                 &sketches.values));
     TRY(stream_copy(shards->exec->stream, sketches.values, shards->sketch.data, shard_bytes(all, DT_F64),
                     COPY_TO_HOST));
     TRY(stream_sync(shards->exec->stream));
     TRY(scatter_columns(spec->model, &sketches));
-    TRY(scatter_columns(spec->cp, &sketches));
+    TRY(scatter_columns(spec->parts, &sketches));
     return MOVE(ret_sketches, sketches);
 }
 
-/* Puts this rank's columns of one row in their place among those of the other parts' ranks, with zeros there,
- * so that a sum over all ranks with the same parameters adds each column of a replica once. */
+/* Puts this rank's columns of one row in their place among those of the other ranks of `parts`, with zeros
+ * there, so that a sum over the data axis adds each column once. */
 static Status place_columns(const ShardSpec *spec, Columns *columns) {
-    int64_t width = columns->width, parts = spec->cp->size;
+    int64_t width = columns->width, parts = spec->parts->size;
     CLEANUP(mem_freep) double *row = NULL;
     if (parts == 1) return OK;
     TRY(mem_new((size_t)(width * parts + spec->data.shard->size), sizeof *row, &row));
-    memcpy(row + width * spec->cp->rank, columns->values, (size_t)width * sizeof *row);
+    memcpy(row + width * spec->parts->rank, columns->values, (size_t)width * sizeof *row);
     free(columns->values);
     *columns = (Columns){.values = row, .rows = 1, .width = width * parts};
     row = NULL;
@@ -145,7 +148,7 @@ Status shards_read_spread(Shards *shards, double *ret_spread) {
     for (int64_t i = 0; i < sketches.width; i++) sums[1] += sketches.values[i] * sketches.values[i];
     Group *const groups[] = {spec->model, spec->data.shard, workers ? NULL : spec->data.replica};
     for (int g = 0; g < 3 && groups[g]; g++) TRY(host_reduce(groups[g], sums, 2, DT_F64, REDUCE_SUM));
-    n *= spec->data.shard->size * (workers ? 1 : spec->data.replica->size) / spec->cp->size;
+    n *= spec->data.shard->size * (workers ? 1 : spec->data.replica->size) / spec->parts->size;
     *ret_spread = (double)n * sums[0] - sums[1];
     return OK;
 }

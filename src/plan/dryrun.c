@@ -63,12 +63,12 @@ static Status measure_snapshot(const Runner *runner, size_t *ret_bytes) {
     const CheckpointState state = runner_checkpoint(runner);
     const Store *store[SAVE_STORES];
     SaveOwner owner[SAVE_STORES];
-    int stores = ckpt_stores(&state, store, owner), ranks = shards->spec.data.shard->size;
+    int stores = ckpt_stores(&state, store, owner);
     CLEANUP(mem_freep) bool *ours = NULL;
     TRY(mem_new((size_t)shards->count, sizeof *ours, &ours));
     for (int i = 0; i < shards->count; i++) ours[i] = shards->unit[i].held && shards->unit[i].counted;
     CLEANUP(snapshot_done) Snapshot snapshot = {0};
-    TRY(snapshot_assign(&snapshot, store, owner, stores, ours, 0, ranks, 0));
+    TRY(snapshot_assign(&snapshot, store, owner, stores, ours, 0, 0, 0));
     *ret_bytes = (size_t)snapshot.largest * sizeof(float);
     return OK;
 }

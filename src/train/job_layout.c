@@ -224,7 +224,10 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
             "{sequence-parallel}: the sequence length %lld is not a multiple of {tp} %lld; use {seq} %lld",
             (long long)job->seq, (long long)tp, (long long)(job->seq / tp * tp));
     run->micros = (int)(batch ? batch / (dp * run->micro_batch) : 1);
-    int64_t workers = mesh && run->outer.every ? mesh->replica->size : 1;
-    run->noise = run->train && dp / workers * run->micros > 1;
+    int64_t workers = mesh && run->outer.every ? mesh->replica->size : 1, ep = mesh ? mesh->ep : 1;
+    /* Ranks that exchange tokens, or parts of a sequence, have one gradient together. */
+    int64_t joined = ep > cp ? ep : cp;
+    run->noise =
+        run->train && joined % ep == 0 && joined % cp == 0 && dp * cp / workers / joined * run->micros > 1;
     return OK;
 }

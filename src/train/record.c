@@ -199,7 +199,8 @@ static int64_t drop_first_steps(Record *record) {
 }
 
 void record_step_end(Record *record, const StepResult *result) {
-    const RunnerSpec *spec = &record->job->runner->spec;
+    const Runner *runner = record->job->runner;
+    const RunnerSpec *spec = &runner->spec;
     measure_times(record);
     measure_memory(&record->step, record->job->device);
     sample_gpu(record);
@@ -210,8 +211,8 @@ void record_step_end(Record *record, const StepResult *result) {
     if (record->steps == FIRST_STEPS) end_first_steps(record);
     if (record->energy.count && clock_wall() - record->energy_at > ENERGY_INTERVAL_S) read_energy(record);
     if (!isfinite(result->micro_norm) || result->skipped) return;
-    noise_add(&record->noise, result->micro_norm, (double)spec->micro_batch, result->grad_norm,
-              record->batch / runner_workers(record->job->runner));
+    noise_add(&record->noise, result->micro_norm, (double)(spec->micro_batch * runner_joined(runner)),
+              result->grad_norm, record->batch / runner_workers(runner));
 }
 
 void record_phase(Record *record, Phase phase, double seconds) {

@@ -198,7 +198,8 @@ static Status read_norms(Runner *runner, StepResult *result) {
 
 Status runner_launch(Runner *runner, const Round *round) {
     TRY(shards_begin(runner->shards));
-    if (runner->probe && runner->spec.noise && round->count * runner_worker_size(runner) > 1)
+    if (runner->probe && runner->spec.noise &&
+        round->count * runner_worker_size(runner) / runner_joined(runner) > 1)
         TRY(shards_probe(runner->shards, round->count,
                          rng_mix(rng_key(runner->spec.seed, "sketch", 0).key, (uint64_t)round->step)));
     memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);

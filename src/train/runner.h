@@ -322,6 +322,8 @@ MUST_USE Status runner_balance_load(Runner *runner, const char *from, const json
 
 /* Workers of low-communication data parallelism, else 1. */
 int runner_workers(const Runner *runner);
+/* Replicas that compute the gradients of their micro-batches together, since they exchange tokens. */
+int runner_joined(const Runner *runner);
 
 /* Pipeline bubble: the fraction of forward and backward time spent waiting for other stages. */
 double runner_bubble(const RunnerTimes *times);

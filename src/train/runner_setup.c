@@ -8,9 +8,12 @@
 #include "train/runner_internal.h"
 
 /* Finds the units that this stage's blocks use. A unit used by both the first and the last stage (tied
- * embeddings) is a twin: the two copies are kept equal, and only the first counts in norms. */
-static void find_unit_uses(Runner *runner, UnitUse *use) {
+ * embeddings) is a twin: the two copies are kept equal, and only the first counts in norms. Units of experts
+ * have the groups `experts`. */
+static void find_unit_uses(Runner *runner, UnitUse *use, const ShardGroups *experts) {
     const Model *model = runner->model;
+    for (int i = 0; i < model->units && runner->mesh->ep > 1; i++)
+        if (model->unit[i].count && model->unit[i].desc[0].expert) use[i].groups = experts;
     bool piped = runner->mesh->extent[AXIS_PP] > 1;
     for (int c = 0; c < runner->chunks; c++)
         for (int at = runner->chunk[c].first; at < runner->chunk[c].first + runner->chunk[c].count; at++) {
@@ -93,8 +96,10 @@ static Tensor view_of(const Shards *shards, int unit, int kind, int64_t *ret_fir
 }
 
 static Status make_views(Runner *runner, Store **ret_store, int kind) {
-    const ShardSpec *spec = &runner->shards->spec;
-    TRY(store_new_borrowed(ret_store, runner->model, shards_layout(spec, &spec->data), DT_F32));
+    CLEANUP(mem_freep) UnitSpec *spec = NULL;
+    TRY(mem_new((size_t)runner->model->units, sizeof *spec, &spec));
+    for (int i = 0; i < runner->model->units; i++) spec[i] = shard_layout(runner->shards, i);
+    TRY(store_new_borrowed(ret_store, runner->model, spec, DT_F32));
     Store *store = *ret_store;
     for (int i = 0; i < runner->model->units; i++) {
         if (!runner->shards->unit[i].held) continue;
@@ -115,6 +120,16 @@ int runner_workers(const Runner *runner) {
 
 int runner_worker_size(const Runner *runner) {
     return runner->mesh->extent[AXIS_DP] / runner_workers(runner);
+}
+
+/* Those of context parallelism and those that exchange tokens, where the larger ones contain the others. */
+static Group *runner_parts(const Mesh *mesh) {
+    Group *cp = mesh->axis[AXIS_CP];
+    return mesh->ep > cp->size ? mesh->expert : cp;
+}
+
+int runner_joined(const Runner *runner) {
+    return runner_parts(runner->mesh)->size / runner->mesh->extent[AXIS_CP];
 }
 
 /* The size of a micro-batch's sketch, from figures that are the same in every layout: the more micro-batches
@@ -147,7 +162,9 @@ static Status alloc_units(Runner *runner) {
     TRY(mem_new(max_params, sizeof *runner->param_view, &runner->param_view));
     TRY(mem_new(max_params, sizeof *runner->grad_view, &runner->grad_view));
     TRY(mem_new(max_params, sizeof *runner->grad_unwritten, &runner->grad_unwritten));
-    find_unit_uses(runner, use);
+    const ShardGroups experts = {
+        .shard = mesh->expert_shard, .replica = mesh->expert_replica, .others = mesh->expert};
+    find_unit_uses(runner, use, &experts);
     ShardSpec shard = {.train = spec->train,
                        .sequence = runner_shape(runner, 1, 1, true).sequence,
                        .dtype = spec->dtype,
@@ -156,7 +173,7 @@ static Status alloc_units(Runner *runner) {
                        .data = {.shard = mesh->shard, .replica = mesh->replica},
                        .tp = mesh->axis[AXIS_TP],
                        .model = mesh->model,
-                       .cp = mesh->axis[AXIS_CP],
+                       .parts = runner_parts(mesh),
                        .ends = mesh->ends,
                        .sketch = sketch_size(runner),
                        .micros = spec->micros ? spec->micros : 1,
@@ -171,7 +188,6 @@ static Status alloc_units(Runner *runner) {
     TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
     note_pieces(runner);
     runner->rows.unit = embedding_unit(runner);
-    TRY(shards_check_uniform(runner->shards));
     TRY(make_views(runner, &runner->params, VIEW_PARAMS));
     if (!spec->train) return OK;
     TRY(make_views(runner, &runner->grads, VIEW_GRADS));

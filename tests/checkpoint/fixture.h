@@ -85,8 +85,11 @@ static inline Store *store_of(const Fixture *fixture, const Model *model, uint64
 static inline Store *part_of(const Fixture *fixture, const Model *model, int tp_rank, int tp_size, int shard,
                              int shards) {
     Store *store = NULL;
-    assert_ok(store_new_borrowed(
-        &store, model, (UnitSpec){.tp_rank = tp_rank, .tp_size = tp_size, .shards = shards}, DT_F32));
+    UnitSpec *spec = calloc((size_t)model->units, sizeof *spec);
+    for (int i = 0; i < model->units; i++)
+        spec[i] = (UnitSpec){.tp_rank = tp_rank, .tp_size = tp_size, .shards = shards};
+    assert_ok(store_new_borrowed(&store, model, spec, DT_F32));
+    free(spec);
     store->borrowed = false;
     for (int i = 0; i < model->units; i++) {
         store->count[i] = store->unit[i].numel / shards;

@@ -9,9 +9,9 @@
 
 #include "parallel/shard.h"
 
-/* The units. Ranks in the two halves of the world hold different experts; all other units are the same on all
- * ranks. */
-enum { UNIT_DATA, UNIT_HALVES, UNIT_EXPERT, UNIT_ALONE, UNITS, PARAMS = 3, MICROS = 2 };
+/* The units. Ranks in the two halves of the world hold different experts, which have parameters of their own
+ * in UNIT_EXPERT and a part of each parameter in UNIT_PARTS; all other units are the same on all ranks. */
+enum { UNIT_DATA, UNIT_HALVES, UNIT_EXPERT, UNIT_PARTS, UNIT_ALONE, UNITS, PARAMS = 3, MICROS = 2 };
 
 typedef struct Case {
     Ranks *ranks;
@@ -25,6 +25,10 @@ static ParamDesc desc_of(int unit, int number) {
     ParamDesc desc = {.ndim = number == 1 ? 1 : 2, .dim = {rows[number], cols[number]}, .split = -1};
     if (number == 1) desc.dim[0] = cols[number], desc.dim[1] = 0;
     desc.decay = number != 1;
+    if (unit == UNIT_PARTS) {
+        desc = (ParamDesc){.ndim = number == 1 ? 1 : 3, .split = -1, .decay = desc.decay, .expert = true};
+        for (int i = 0; i < desc.ndim; i++) desc.dim[i] = number == 1 ? 76 : 4 + 8 * i + number;
+    }
     snprintf(desc.name, sizeof desc.name, "layer.%d.%d", unit, number);
     return desc;
 }
@@ -39,6 +43,7 @@ static Case case_new(Ranks *ranks) {
     c.groups[UNIT_DATA] = (ShardGroups){.shard = world, .replica = c.self};
     c.groups[UNIT_HALVES] = (ShardGroups){.shard = half, .replica = across};
     c.groups[UNIT_EXPERT] = (ShardGroups){.shard = half, .replica = c.self, .others = across};
+    c.groups[UNIT_PARTS] = c.groups[UNIT_EXPERT];
     c.groups[UNIT_ALONE] = (ShardGroups){.shard = c.self, .replica = world};
     for (int u = 0; u < UNITS; u++)
         for (int k = 0; k < PARAMS; k++) assert_ok(param_add(&c.list[u], desc_of(u, k)));
@@ -68,11 +73,22 @@ static float weight_of(int unit, int expert, int64_t element) {
            0.001f * (float)((element * 31 + unit * 17 + (unit == UNIT_EXPERT ? expert * 5 : 0)) % 500);
 }
 
+static int64_t global_of(const ParamSlot *slot, int64_t at) {
+    return slot_run(slot, at, 1).global;
+}
+
+/* Whether an element is one of an expert. */
+static bool belongs(const ParamSlot *slot, int64_t at, int expert) {
+    return !slot->desc.expert || global_of(slot, at) / (param_count(&slot->desc) / 2) == expert;
+}
+
 /* Adds what a rank contributes to a gradient. */
 static void contribute(const Unit *layout, float *grad, int unit, int expert, int rank, int micro) {
     for (size_t k = 0; k < layout->count; k++)
         for (int64_t i = 0; i < layout->slot[k].count; i++)
-            grad[layout->slot[k].offset + i] += gradient_of(unit, expert, 1000 * (int64_t)k + i, rank, micro);
+            if (belongs(&layout->slot[k], i, expert))
+                grad[layout->slot[k].offset + i] += gradient_of(
+                    unit, expert, 1000 * (int64_t)k + global_of(&layout->slot[k], i), rank, micro);
 }
 
 static void set_weights(Shards *shards, int at, int unit, int expert) {
@@ -83,7 +99,8 @@ static void set_weights(Shards *shards, int at, int unit, int expert) {
         int64_t from, count;
         if (!slot_overlap(slot, held->first, held->count, &from, &count)) continue;
         for (int64_t i = from; i < from + count; i++)
-            master[slot->offset + i - held->first] = weight_of(unit, expert, 1000 * (int64_t)k + i);
+            master[slot->offset + i - held->first] =
+                weight_of(unit, expert, 1000 * (int64_t)k + global_of(slot, i));
     }
 }
 
@@ -93,7 +110,7 @@ static Shards *shards_of(const Case *c, Exec *exec, ShardSpec spec, const ParamL
     spec.train = true;
     spec.dtype = DT_F32;
     spec.tp = spec.model = spec.ends = c->self;
-    spec.micros = 1;
+    if (!spec.micros) spec.micros = 1;
     assert_ok(shards_new(&shards, exec, &spec, lists, use, count));
     assert_ok(shards_clear(shards));
     return shards;
@@ -136,7 +153,7 @@ static Reference reference_new(const Case *c, Exec *exec, ShardSpec spec) {
         for (int r = 0; r < c->ranks->world->size; r++)
             for (int micro = 0; micro < MICROS; micro++)
                 if (unit != UNIT_EXPERT || expert_of(c, r) == expert)
-                    contribute(&made.shards->unit[i].layout, grad, unit, expert, r, micro);
+                    contribute(&made.shards->unit[i].layout, grad, unit, expert_of(c, r), r, micro);
         assert_ok(shard_grad_done(made.shards, i, true));
     }
     made.norm = update(made.shards);
@@ -151,7 +168,8 @@ static void compare(const ShardUnit *unit, const float *values, int64_t first, i
         int64_t from, here;
         if (!slot_overlap(slot, first, count, &from, &here)) continue;
         for (int64_t i = from; i < from + here; i++)
-            assert_true(fabsf(values[slot->offset + i - first] - want[other->offset + i]) <= tolerance);
+            assert_true(fabsf(values[slot->offset + i - first] - want[other->offset + global_of(slot, i)]) <=
+                        tolerance);
     }
 }
 
@@ -220,26 +238,60 @@ static void units_have_their_own_groups(void **state) {
     case_done(&c);
 }
 
-/* Checkpoints and comparisons of replicas refuse such units. */
-static void uniform_groups_are_told_apart(void **state) {
+/* The spread of gradients that pairs of ranks with different experts compute together. */
+static double spread_of(const Case *c, Exec *exec, ShardSpec spec, bool all) {
+    enum { TOTALS = 512 };
+    int size = c->ranks->world->size, pairs = size / 2, rank = c->ranks->world->rank;
+    const ParamList lists[] = {c->list[UNIT_DATA], c->list[UNIT_PARTS]};
+    UnitUse use[] = {{.held = true, .counted = true},
+                     {.held = true, .counted = true, .block = 1, .groups = &c->groups[UNIT_PARTS]}};
+    if (all) use[1].groups = NULL;
+    spec.sketch = TOTALS;
+    spec.micros = all ? MICROS * pairs : MICROS;
+    Shards *shards = shards_of(c, exec, spec, lists, use, 2);
+    double norm, spread;
+    assert_ok(shards_begin(shards));
+    assert_ok(shards_probe(shards, spec.micros, 7));
+    for (int n = 0; n < spec.micros; n++)
+        for (int u = 1; u >= 0; u--) {
+            float *grad = NULL;
+            const Unit *layout = &shards->unit[u].layout;
+            int unit = u ? UNIT_PARTS : UNIT_DATA;
+            assert_ok(shard_grad(shards, u, &grad));
+            for (int expert = 0; expert < 2; expert++) {
+                int from = all ? n / MICROS + expert * pairs : expert * pairs + rank % pairs;
+                if (all || (u ? expert == expert_of(c, rank) : from == rank))
+                    contribute(layout, grad, unit, expert, from, n % MICROS);
+            }
+            assert_ok(shard_grad_done(shards, u, n + 1 == spec.micros));
+        }
+    assert_ok(shards_finish(shards));
+    assert_ok(shards_norm_start(shards));
+    assert_ok(shards_norm(shards, &norm, &spread));
+    shards_free(shards);
+    return spread;
+}
+
+static void spread_counts_ranks_that_exchange_tokens_once(void **state) {
     Ranks *ranks = *state;
     Case c = case_new(ranks);
     Exec exec = {.stream = ranks->stream};
     assert_ok(kernels_find(test_kernels(), &exec.table));
-    ShardSpec spec = {.data = c.groups[UNIT_DATA], .optim = optim_defaults(optim_row(0))};
-    for (int u = 0; u < UNITS; u++) {
-        UnitUse use[] = {{.held = true, .counted = true},
-                         {.held = true, .counted = true, .block = 1, .groups = &c.groups[u]}};
-        Shards *shards = shards_of(&c, &exec, spec, c.list, use, 2);
-        if (u == UNIT_DATA)
-            assert_ok(shards_check_uniform(shards));
-        else
-            assert_fails(shards_check_uniform(shards), 1, "unit 1 has ranks of its own");
-        shards_free(shards);
+    ShardSpec alone = {.data = {.shard = c.self, .replica = c.self}, .parts = c.self};
+    alone.optim = optim_defaults(optim_row(0));
+    double want = spread_of(&c, &exec, alone, true);
+    assert_true(want > 0 || ranks->world->size == 2);
+    for (int zero = 0; zero <= 3; zero++) {
+        ShardSpec spec = {.data = c.groups[UNIT_DATA], .parts = c.groups[UNIT_PARTS].others};
+        spec.optim = alone.optim;
+        shard_stage(&spec, zero);
+        double found = spread_of(&c, &exec, spec, false);
+        if (!(fabs(found - want) <= 1e-9 * fabs(want)))
+            fail_msg("ZeRO %d: spread %.12g instead of %.12g", zero, found, want);
     }
     case_done(&c);
 }
 
 static const struct CMUnitTest tests[] = {cmocka_unit_test(units_have_their_own_groups),
-                                          cmocka_unit_test(uniform_groups_are_told_apart)};
+                                          cmocka_unit_test(spread_counts_ranks_that_exchange_tokens_once)};
 RANKS_MAIN(tests)

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "train/replicas.h"
 #include "train/resumed.h"
 
 /* ---- the layouts ---- */
@@ -398,6 +399,48 @@ static void test_gathered(void **state) {
     }
 }
 
+/* Ranks that hold different experts load what one rank has saved, save the same, and start from the same
+ * weights. */
+static void test_experts(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    int n = world->size, half = n / 2;
+    const MeshSpec meshes[] = {
+        {.dp = n, .tp = 1, .pp = 1, .ep = 2},
+        {.dp = n, .tp = 1, .pp = 1, .ep = 2, .shard = half},
+        {.dp = half, .tp = 1, .pp = 1, .cp = 2, .ep = 2},
+        {.dp = 2, .tp = half, .pp = 1, .ep = 2},
+        {.dp = 2, .tp = 1, .pp = half, .ep = 2},
+    };
+    CLEANUP(root_disk_freep) RootDisk *disk = NULL;
+    assert_ok(root_disk_new(&disk, ((Ranks *)*state)->host, ((Ranks *)*state)->device));
+    const Layout alone = {.alone = true, .chunks = 1, .micro_batch = 2};
+    CLEANUP(run_done) Run first = run_new(world, JOB_EXPERTS, &alone);
+    run_steps(&first, 0, HALF);
+    assert_ok(run_save(&first, world, path_of("experts", 0)));
+    CLEANUP(loaded_done) LoadedState loaded = load_state(JOB_EXPERTS, 0, false, path_of("experts", 0));
+    for (int i = 0, count = 0; i < (int)(sizeof meshes / sizeof *meshes); i++)
+        for (int zero = 0; zero <= 3; zero++) {
+            Layout layout = {.mesh = meshes[i], .zero = zero, .chunks = 1, .micro_batch = 1};
+            layout.dtype = zero % 2 ? DT_BF16 : DT_F32;
+            if (meshes[i].pp > 2 || (meshes[i].shard && !zero)) continue;
+            char dir[160];
+            snprintf(dir, sizeof dir, "%s", path_of("divided", ++count));
+            CLEANUP(run_done) Run run = run_new(world, JOB_EXPERTS, &layout);
+            CLEANUP(run_done) Run fresh = run_new(world, JOB_EXPERTS, &alone);
+            assert_true(same_part(run.runner->params, fresh.runner->params));
+            run_load(&run, path_of("experts", 0));
+            assert_true(same_state(&run, &loaded));
+            assert_ok(replicas_check(run.runner));
+            assert_ok(run_save(&run, world, dir));
+            if (world->rank == 0) assert_same_checkpoint(dir, path_of("experts", 0));
+            load_from_root(&run, disk, root_path(world, "divided", count));
+            assert_true(same_state(&run, &loaded));
+            assert_ok(run_save_to(&run, world, disk, root_path(world, "gathered", count)));
+            if (world->rank == 0) assert_same_checkpoint(dir, path_of("gathered", count));
+            assert_background_saves_the_same(&run, world, dir, path_of("background", count));
+        }
+}
+
 /* When rank 0 cannot write, or a rank has a value that is not finite, all ranks return that error, and the
  * next save succeeds. */
 static void test_gathered_fails(void **state) {
@@ -436,15 +479,9 @@ static void test_gathered_fails(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_temp_dir, remove_temp_dir)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_pairs),
-    TEST(test_context),
-    TEST(test_bits),
-    TEST(test_pieces),
-    TEST(test_memory),
-    TEST(test_abandoned),
-    TEST(test_one_cannot_write),
-    TEST(test_gathered),
-    TEST(test_gathered_fails),
+    TEST(test_pairs),    TEST(test_context),        TEST(test_experts),   TEST(test_bits),
+    TEST(test_pieces),   TEST(test_memory),         TEST(test_abandoned), TEST(test_one_cannot_write),
+    TEST(test_gathered), TEST(test_gathered_fails),
 };
 
 RANKS_MAIN(tests)

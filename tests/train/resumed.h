@@ -26,17 +26,34 @@ enum {
     LAYOUTS = 24
 };
 
-typedef enum { JOB_GPT2, JOB_BERT, JOB_UNTIED, JOB_LLAMA, JOBS } JobKind;
-static const char *const job_names[JOBS] = {"gpt2", "bert", "untied", "llama"};
+typedef enum { JOB_GPT2, JOB_BERT, JOB_UNTIED, JOB_LLAMA, JOB_EXPERTS, JOBS } JobKind;
+static const char *const job_names[JOBS] = {"gpt2", "bert", "untied", "llama", "experts"};
 
 static inline ModelConfig config_of(JobKind kind) {
     bool bert = kind == JOB_BERT;
-    const Family *family = kind == JOB_LLAMA ? &family_llama : bert ? &family_bert : &family_gpt2;
+    bool llama = kind == JOB_LLAMA || kind == JOB_EXPERTS;
+    const Family *family = llama ? &family_llama : bert ? &family_bert : &family_gpt2;
     ModelConfig config = tiny_config(family, bert ? OUTPUT_MLM | OUTPUT_NSP : OUTPUT_LM, TINY_RESUMED);
     config.tied = kind != JOB_UNTIED;
     config.pad_token = bert ? 0 : -1;
     config.dropout_classify = 0;
     return config;
+}
+
+/* JOB_EXPERTS stores matrices of the MLP as experts. */
+static inline Model *model_of(JobKind kind, bool words) {
+    Model *model = NULL;
+    ModelConfig config = config_of(kind);
+    if (words) config.vocab = LARGE_VOCAB;
+    assert_ok(model_new(&model, &config));
+    if (kind != JOB_EXPERTS) return model;
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            ParamDesc *desc = &model->block[i].params.desc[j];
+            desc->expert = param_matches(desc, "layer.*.mlp.*.weight");
+        }
+    assert_ok(model_freeze(model, NULL, 0));
+    return model;
 }
 
 static inline int32_t draw(const char *site, int64_t step, int64_t index, int64_t below) {
@@ -121,9 +138,7 @@ static inline void run_done(Run *run) {
 
 static inline Run run_new(Group *world, JobKind job, const Layout *layout) {
     Run run = {.job = job, .layout = layout};
-    ModelConfig config = config_of(job);
-    if (layout->words) config.vocab = LARGE_VOCAB;
-    assert_ok(model_new(&run.model, &config));
+    run.model = model_of(job, layout->words);
     test_device_new(&run.device, 1);
     if (!layout->alone) assert_ok(mesh_new(&run.mesh, world, layout->mesh));
     RunnerSpec spec = {.micro_batch = layout->micro_batch,
@@ -275,12 +290,10 @@ static inline CheckpointState state_loaded(const LoadedState *loaded, json_t *pr
 
 static inline LoadedState load_state(JobKind job, int optimizer, bool words, const char *dir) {
     LoadedState loaded = {.optim = optim_of(job, optimizer)};
-    ModelConfig config = config_of(job);
-    if (words) config.vocab = LARGE_VOCAB;
     CLEANUP(mem_freep) char *step = NULL;
     test_device_new(&loaded.device, 1);
     assert_ok(stream_new(&loaded.stream, loaded.device));
-    assert_ok(model_new(&loaded.model, &config));
+    loaded.model = model_of(job, words);
     for (int i = 0; i < 1 + OPTIM_STATES; i++) {
         assert_ok(store_new(&loaded.store[i], loaded.model, loaded.device, MEM_PARAMS));
         assert_ok(store_zero(loaded.store[i], loaded.stream));
