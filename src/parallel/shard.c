@@ -127,17 +127,31 @@ static void see_size(TwoLargest *seen, size_t size) {
         seen->second = size;
 }
 
+/* The unit that another one shares its room with: experts are gathered together with the first unit of their
+ * block. */
+static int room_of(const Shards *shards, int at) {
+    const ShardUnit *unit = &shards->unit[at];
+    for (int i = 0; i < shards->count && unit->layout.slot[0].desc.expert; i++)
+        if (shards->unit[i].held && shards->unit[i].block == unit->block) return i;
+    return at;
+}
+
 /* Sizes an arena for the two largest units that are gathered as a whole. */
 static void make_rooms(Shards *shards) {
     size_t size = dtype_size(shards->spec.dtype), full = dtype_size(DT_F32);
     TwoLargest units = {0}, grads = {0}, wires = {0};
-    for (int i = 0; i < shards->all; i++) {
-        const ShardUnit *unit = &shards->unit[i];
-        if (!unit->held || unit->pieces) continue;
-        see_size(&units, (size_t)unit->layout.numel);
-        if (unit->layout.frozen) continue;
-        see_size(&grads, (size_t)unit->layout.numel);
-        see_size(&wires, wire_bytes(shards, unit));
+    for (int room = 0; room < shards->all; room++) {
+        size_t all = 0, trained = 0, wire = 0;
+        for (int i = room; i < shards->all; i++) {
+            const ShardUnit *unit = &shards->unit[i];
+            if (!unit->held || unit->pieces || room_of(shards, i) != room) continue;
+            all += (size_t)unit->layout.numel;
+            trained += unit->layout.frozen ? 0 : (size_t)unit->layout.numel;
+            wire += unit->layout.frozen ? 0 : wire_bytes(shards, unit);
+        }
+        see_size(&units, all);
+        see_size(&grads, trained);
+        see_size(&wires, wire);
     }
     arena_init(&shards->params, shards->device, MEM_PARAMS, units.largest * size, units.second * size);
     arena_init(&shards->grads, shards->device, MEM_GRADS, grads.largest * full, grads.second * full);

@@ -277,6 +277,7 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     TRY(group_connect(runner->mesh->axis[AXIS_CP], EVERY_RANK));
     TRY(group_connect(runner->mesh->swap, EVERY_RANK));
     TRY(group_connect(runner->mesh->ring, EVERY_RANK));
+    TRY(group_connect(runner->mesh->expert, EVERY_RANK));
     TRY(runner_chunks_init(runner));
     TRY(offload_init(runner));
     TRY(alloc_units(runner));
