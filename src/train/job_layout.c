@@ -182,13 +182,20 @@ static Status check_gradients(const RunnerSpec *run, const Mesh *mesh) {
     return OK;
 }
 
-static Status check_divided(const RunnerSpec *run, const Mesh *mesh) {
+/* Ranks that hold different experts. */
+static Status check_divided(const RunnerSpec *run, const ModelConfig *c, const Mesh *mesh) {
+    char text[DIVISORS_TEXT];
     if (!mesh || mesh->ep == 1) return OK;
+    if (!c->experts) return USAGE("{ep} %d: the model has no experts; drop {ep}", mesh->ep);
+    if (c->experts % mesh->ep)
+        return USAGE("{ep} %d does not divide the model's %lld experts; valid values: %s", mesh->ep,
+                     (long long)c->experts,
+                     format_divisors(text, c->experts, mesh_ranks(mesh_spec(mesh), AXES_COPIES)));
     if (run->outer.every)
         return USAGE("{ep} %d cannot be combined with {sync-every}; drop one of them", mesh->ep);
     if (run->grad_type == GRAD_INT8)
         return USAGE("{grad-dtype} int8 cannot be combined with {ep} %d; use {grad-dtype} bf16", mesh->ep);
-    return USAGE("{ep} %d: the model has no experts; drop {ep}", mesh->ep);
+    return USAGE("{ep} %d: experts cannot be divided yet; drop {ep}", mesh->ep);
 }
 
 Status job_resolve_layout(Job *job, const ModelConfig *config) {
@@ -218,7 +225,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     if (!run->train) run->outer = (OuterSpec){0};
     TRY(check_sync(&run->outer));
     TRY(check_gradients(run, mesh));
-    TRY(check_divided(run, mesh));
+    TRY(check_divided(run, config, mesh));
     if (run->sequence && job->seq % tp)
         return USAGE(
             "{sequence-parallel}: the sequence length %lld is not a multiple of {tp} %lld; use {seq} %lld",

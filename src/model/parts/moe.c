@@ -43,6 +43,8 @@ static Status describe_experts(const Block *block, ParamList *list, const Expert
     TRY(describe_matrix(list, set->down, c->init, c->init_std, 2, E, C, F, "layer.%d.%s.down.weight",
                         block->index, set->name));
     for (size_t i = list->count - 3; i < list->count; i++) list->desc[i].overwritten = true;
+    bool shared = set->up == SHARED_UP_W;
+    for (size_t i = list->count - 2; i < list->count; i++) list->desc[i].expert = !shared;
     return OK;
 }
 
