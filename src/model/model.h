@@ -81,12 +81,12 @@ typedef struct Shape {
     int tp;       /* number of tensor-parallel ranks */
     int cp;       /* ranks of context parallelism, which have T positions each; 0: one */
     ContextMode cp_mode;
-    int cp_heads;  /* adjacent ranks of those that swap rows for heads, all in CONTEXT_HEADS; otherwise 1 */
-    int ep;           /* ranks that have different experts; 0: one */
-    double imbalance; /* for plans: tokens of a rank's experts, relative to the mean; 0: 1 */
-    bool sequence; /* sequence parallelism: outside split regions a rank holds 1/tp of the B*T rows */
-    DType dtype;   /* activations and weights */
-    bool fp8;      /* layers use fp8 matmuls where sizes allow; dtype is bf16 */
+    int cp_heads; /* adjacent ranks of those that swap rows for heads, all in CONTEXT_HEADS; otherwise 1 */
+    int ep;       /* ranks that have different experts; 0: one */
+    double imbalance;     /* for plans: tokens of a rank's experts, relative to the mean; 0: 1 */
+    bool sequence;        /* sequence parallelism: outside split regions a rank holds 1/tp of the B*T rows */
+    DType dtype;          /* activations and weights */
+    bool fp8;             /* layers use fp8 matmuls where sizes allow; dtype is bf16 */
     bool fp8_delayed;     /* with fp8: reserve what delayed scaling needs, see Pass.fp8 */
     bool fp8_head;        /* with fp8: also the matmuls of the language-modeling head, in training */
     FakeQuant fake_quant; /* not together with fp8 */
@@ -159,7 +159,7 @@ typedef struct Pass {
     Group *swap; /* those of them that swap rows for heads, and that keys and values travel through */
     Group *ring;
     Group *expert; /* ranks that have different experts; absent with one */
-    Positions at; /* which positions the rows of a sequence here have */
+    Positions at;  /* which positions the rows of a sequence here have */
     Shape shape;
     const Micro *micro;
     const Tensor *param; /* views in ParamList order, including tied parameters */

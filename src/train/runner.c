@@ -29,6 +29,7 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
                    .cp = runner->mesh->extent[AXIS_CP],
                    .cp_mode = runner->spec.cp_mode,
                    .cp_heads = runner_swap(runner) ? runner_swap(runner)->size : 1,
+                   .ep = runner->mesh->ep,
                    .sequence = runner->spec.sequence && runner->mesh->extent[AXIS_TP] > 1,
                    .dtype = runner->spec.dtype,
                    .fp8 = runner->spec.fp8,

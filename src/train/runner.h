@@ -85,6 +85,7 @@ typedef struct MicroBuffers {
                        * the first block: what the previous stage sent */
     Buffer *saved;    /* per block: activations for backward */
     Buffer *deferred; /* per block: operands of weight gradients computed later (zero-bubble) */
+    Buffer *received; /* per block: Pass.received, SAVED and DEFERRED */
 } MicroBuffers;
 
 /* Device memory for the input of a block, if inputs are offloaded; see runner_offload.c. */
@@ -187,6 +188,7 @@ typedef struct Runner {
                       `stream` where work on two streams does not overlap */
     StageMessage *message;
     size_t messages, message_capacity;
+    Buffer received[RECEIVED_COUNT]; /* see Pass.received: as `shared` and `scratch` */
     Buffer shared; /* activations of blocks that recompute, or of evaluation: one block at a time */
     Buffer scratch;
     Buffer rope; /* see Pass.rope */

@@ -19,6 +19,7 @@ Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_
         .cp = runner->mesh->axis[AXIS_CP],
         .swap = runner_swap(runner),
         .ring = runner->spec.cp_mode == CONTEXT_BOTH ? runner->mesh->ring : runner->mesh->axis[AXIS_CP],
+        .expert = runner->mesh->expert,
         .at = runner_positions(runner, buffer_set->data.T),
         .shape = runner_shape(runner, buffer_set->data.B, buffer_set->data.T, round->train),
         .micro = &buffer_set->data,
@@ -203,7 +204,11 @@ Tensor runner_output(Runner *runner, const Chunk *chunk, const MicroBuffers *buf
 }
 
 static void use_saved(Runner *runner, Pass *pass, const MicroBuffers *buffer_set, int at) {
-    pass->saved = buffer_set->saved[at].data ? buffer_set->saved[at] : runner->shared;
+    bool own = buffer_set->saved[at].data != NULL;
+    pass->saved = own ? buffer_set->saved[at] : runner->shared;
+    for (int i = 0; i < RECEIVED_SCRATCH; i++)
+        pass->received[i] = own ? &buffer_set->received[at * RECEIVED_SCRATCH + i] : &runner->received[i];
+    pass->received[RECEIVED_SCRATCH] = &runner->received[RECEIVED_SCRATCH];
 }
 
 static Status block_span_end(Runner *runner, const Pass *pass, const StreamSpan *span, int number) {

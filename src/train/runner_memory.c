@@ -56,10 +56,13 @@ static void micro_buffers_done(MicroBuffers *buffer_set, int blocks) {
         if (buffer_set->input) dev_free(&buffer_set->input[i]);
         if (buffer_set->saved) dev_free(&buffer_set->saved[i]);
         if (buffer_set->deferred) dev_free(&buffer_set->deferred[i]);
+        for (int k = 0; buffer_set->received && k < RECEIVED_SCRATCH; k++)
+            dev_free(&buffer_set->received[i * RECEIVED_SCRATCH + k]);
     }
     free(buffer_set->input);
     free(buffer_set->saved);
     free(buffer_set->deferred);
+    free(buffer_set->received);
     dev_free(&buffer_set->ids);
 }
 
@@ -108,6 +111,7 @@ static Status micro_buffers_init(Runner *runner, const Chunk *chunk, MicroBuffer
     TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->input));
     TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->saved));
     TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->deferred));
+    TRY(mem_new(RECEIVED_SCRATCH * blocks, sizeof(Buffer), &buffer_set->received));
     size_t ids = host_batch_bytes(shape.B, shape.T, spec->seq, config_targets(&runner->model->config));
     TRY(dev_alloc(device, MEM_ACTIVATIONS, ids, &buffer_set->ids));
     for (int i = 0; i < chunk->count; i++) {

@@ -315,6 +315,7 @@ void runner_free(Runner *runner) {
     Buffer *const buffers[] = {&runner->shared, &runner->scratch,   &runner->rope,
                                &runner->loss,   &runner->fp8.scale, &runner->fp8.amax};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) dev_free(buffers[i]);
+    for (int i = 0; i < RECEIVED_COUNT; i++) dev_free(&runner->received[i]);
     free(runner->param_base);
     free(runner->grad_base);
     free(runner->param_view);

@@ -2,8 +2,8 @@
  * rank, R = B*T*K rows. */
 #include "model/parts/moe_set.h"
 
-/* The sets of a model, in the order in which they are computed: what the experts of other ranks have to do may
- * overlap the shared expert. Returns their number. */
+/* The sets of a model, in the order in which they are computed: what the experts of other ranks have to do
+ * may overlap the shared expert. Returns their number. */
 static int experts_of(const ModelConfig *c, Shape shape, Experts set[EXPERT_SETS]) {
     int sets = 0;
     if (c->shared_inner)
@@ -17,14 +17,14 @@ static int experts_of(const ModelConfig *c, Shape shape, Experts set[EXPERT_SETS
                                 .ranks = 1,
                                 .route = {.score = ROUTE_SIGMOID}};
     set[sets++] = (Experts){.router = ROUTER_W,
-                       .up = EXPERTS_UP_W,
-                       .down = EXPERTS_DOWN_W,
-                       .name = "moe",
-                       .count = c->experts,
-                       .top = c->top_k,
-                       .inner = c->expert_inner,
-                       .ranks = shape.ep > 1 ? shape.ep : 1,
-                       .route = {.score = ROUTE_SOFTMAX, .normalize = c->norm_top_k}};
+                            .up = EXPERTS_UP_W,
+                            .down = EXPERTS_DOWN_W,
+                            .name = "moe",
+                            .count = c->experts,
+                            .top = c->top_k,
+                            .inner = c->expert_inner,
+                            .ranks = shape.ep > 1 ? shape.ep : 1,
+                            .route = {.score = ROUTE_SOFTMAX, .normalize = c->norm_top_k}};
     return sets;
 }
 
@@ -213,12 +213,13 @@ Status moe_back(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dp
             TRY(moe_ranks_back(block, pass, &set[i], s));
             continue;
         }
-        TRY(grouped_backward_input(e, s->act, s->rows, experts_down(block, pass->param, &set[i]), s->offsets));
+        TRY(grouped_backward_input(e, s->act, s->rows, experts_down(block, pass->param, &set[i]),
+                                   s->offsets));
         TRY(expert_act_backward(e, gradient, s->act, each, s->act, s->pre, s->weights, s->offsets,
                                 block->config->act));
         if (pass->deferred.data) continue;
-        TRY(experts_gradient(block, pass, set[i].down, experts_down(block, pass->grad, &set[i]), s->rows, s->act,
-                            s->offsets));
+        TRY(experts_gradient(block, pass, set[i].down, experts_down(block, pass->grad, &set[i]), s->rows,
+                             s->act, s->offsets));
     }
     return OK;
 }
@@ -276,8 +277,8 @@ Status moe_weight_down(const Block *block, Pass *pass, const MoeSaved *saved, Te
         }
         TRY(expert_gather(e, s->rows, TENSOR_NONE, dy, TENSOR_NONE, s->slots, set[i].top));
         TRY(expert_act_forward(e, s->act, s->pre, s->weights, s->offsets, block->config->act));
-        TRY(experts_gradient(block, pass, set[i].down, experts_down(block, pass->grad, &set[i]), s->rows, s->act,
-                            s->offsets));
+        TRY(experts_gradient(block, pass, set[i].down, experts_down(block, pass->grad, &set[i]), s->rows,
+                             s->act, s->offsets));
     }
     return OK;
 }

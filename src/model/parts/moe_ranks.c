@@ -3,9 +3,9 @@
  *
  *   rows (R,C) by expert -> all-to-all -> arrived (N,C) by rank, then expert -> rows (N,C) by expert -> ...
  *
- * There, they are tokens that chose one expert each, so the same operations sort them. How many arrive depends
- * on what all ranks' routers chose, so their memory grows with it. Weights travel beside the rows; gradients
- * take the same ways. What arrived is kept for backward, except by layers that are recomputed. */
+ * There, they are tokens that chose one expert each, so the same operations sort them. How many arrive
+ * depends on what all ranks' routers chose, so their memory grows with it. Weights travel beside the rows;
+ * gradients take the same ways. What arrived is kept for backward, except by layers that are recomputed. */
 #include <math.h>
 
 #include "base/memory.h"

@@ -20,8 +20,8 @@ Tensor experts_down(const Block *block, const Tensor *views, const Experts *set)
 MUST_USE Status experts_gradient(const Block *block, const Pass *pass, int id, Tensor dw, Tensor dy, Tensor x,
                                  Tensor offsets);
 
-/* A set whose experts are on several ranks, as the functions of moe.h without `ranks_`: s->rows has the rows of
- * this rank's tokens, sorted by expert, and receives what the experts return for them; s->weights, and in
+/* A set whose experts are on several ranks, as the functions of moe.h without `ranks_`: s->rows has the rows
+ * of this rank's tokens, sorted by expert, and receives what the experts return for them; s->weights, and in
  * backward s->each, likewise. */
 MUST_USE Status moe_ranks_run(const Block *block, Pass *pass, const Experts *set, const MoeRows *s);
 MUST_USE Status moe_ranks_rerun(const Block *block, Pass *pass, const Experts *set, const MoeRows *s);
