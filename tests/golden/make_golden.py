@@ -32,8 +32,11 @@ import transformers
 from safetensors.torch import save_file
 from transformers import (BertConfig, BertForMaskedLM, BertForNextSentencePrediction, BertForPreTraining,
                           BertForQuestionAnswering, BertForSequenceClassification, BertModel, GPT2Config,
-                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
+                          MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM)
+from transformers.core_model_loading import revert_weight_conversion
 from transformers.generation.logits_process import (TemperatureLogitsWarper, TopKLogitsWarper,
                                                     TopPLogitsWarper)
 
@@ -43,6 +46,7 @@ POSITIONS = 40
 STEPS, WARMUP, PEAK = 10, 3, 1e-3
 MICROS = 2  # micro-batches per step
 NEW_TOKENS = 24
+ROUTER_MARGIN = 1e-4  # rounding must not change a token's experts
 
 
 def gpt2_config(hidden=32, inner=64, layers=2, act="gelu_new", tied=True, vocab=VOCAB, positions=POSITIONS,
@@ -80,6 +84,15 @@ LONGROPE = dict(rope_type="longrope", original_max_position_embeddings=12, short
 
 def small(kind, **more):
     return decoder_config(kind, hidden=24, inner=32, theta=100.0, head_dim=8, **more)
+
+
+def mixture(kind, experts=4, top=2, **more):
+    """A relative of Llama with experts. Qwen's experts have a size of their own; `inner` is that of the others."""
+    return decoder_config(kind, num_experts=experts, num_experts_per_tok=top, **more)
+
+
+def is_mixture(config):
+    return hasattr(config, "num_experts_per_tok")
 
 
 # name: model class, config, batch size B, sequence length T, padding, and settings that differ between cases
@@ -136,6 +149,29 @@ SPECS = {
                           config=small(Qwen2Config, rope=DYNAMIC, positions=12)),
     "qwen3-yarn": dict(cls=Qwen3ForCausalLM, seed=1, B=2, T=24, config=small(Qwen3Config, rope=YARN_OPTIONS)),
     "qwen3-llama3": dict(cls=Qwen3ForCausalLM, seed=1, B=2, T=24, config=small(Qwen3Config, rope=LLAMA3)),
+    "mixtral": dict(cls=MixtralForCausalLM, seed=1, B=2, T=24, decay=0.5, final=True,
+                    config=mixture(MixtralConfig, inner=24, sliding_window=7)),
+    "mixtral-balance": dict(cls=MixtralForCausalLM, seed=1, B=3, T=19, padded=True, z=0.01,
+                            config=mixture(MixtralConfig, experts=8, hidden=24, inner=16, groups=1,
+                                           router_aux_loss_coef=0.05)),
+    "qwen2-moe": dict(cls=Qwen2MoeForCausalLM, seed=1, B=2, T=24,
+                      config=mixture(Qwen2MoeConfig, experts=6, inner=40, layers=3, moe_intermediate_size=16,
+                                     shared_expert_intermediate_size=24, mlp_only_layers=[1])),
+    "qwen3-moe": dict(cls=Qwen3MoeForCausalLM, seed=1, B=2, T=24,
+                      config=mixture(Qwen3MoeConfig, inner=40, layers=3, moe_intermediate_size=20, head_dim=12,
+                                     norm_topk_prob=True, attention_bias=True, decoder_sparse_step=2)),
+    "qwen3-moe-top-3": dict(cls=Qwen3MoeForCausalLM, seed=1, B=3, T=17,
+                            config=mixture(Qwen3MoeConfig, experts=5, top=3, hidden=24, inner=32, head_dim=8, tied=True,
+                                           moe_intermediate_size=12, mlp_only_layers=[0])),
+    "qwen3-moe-balance": dict(cls=Qwen3MoeForCausalLM, seed=1, B=2, T=20, z=0.02,
+                              config=mixture(Qwen3MoeConfig, hidden=24, inner=28, layers=4, moe_intermediate_size=12,
+                                             head_dim=8, norm_topk_prob=True, decoder_sparse_step=2,
+                                             router_aux_loss_coef=0.1)),
+    "olmoe": dict(cls=OlmoeForCausalLM, seed=1, B=2, T=24,
+                  config=mixture(OlmoeConfig, experts=8, inner=16, groups=4)),
+    "olmoe-bias": dict(cls=OlmoeForCausalLM, seed=1, B=2, T=17,
+                       config=mixture(OlmoeConfig, hidden=24, inner=20, groups=4, tied=True, attention_bias=True,
+                                      norm_topk_prob=True, pad_token_id=None)),
     "gpt2-both-ways": dict(cls=GPT2LMHeadModel, B=3, T=15, padded=True,
                            config=gpt2_config(hidden=24, inner=32, is_causal=False)),
     "qwen2-both-ways": dict(cls=Qwen2ForCausalLM, B=2, T=17,
@@ -169,8 +205,55 @@ def randomize(model, gen):
         elif "wte" in lowered or "wpe" in lowered or "embeddings" in lowered or "embed_tokens" in lowered:
             param.data = 0.4 * noise
         else:
-            fan_in = param.shape[0] if ".c_" in name else param.shape[1]  # Conv1D is (in, out)
+            fan_in = param.shape[0] if ".c_" in name else param.shape[-1]  # Conv1D is (in, out)
             param.data = noise * (1.2 / math.sqrt(fan_in))
+
+
+class Routing:
+    """Records the logits (N,E) and chosen experts (N,K) of every router in a mixture of experts."""
+
+    def __init__(self, model):
+        self.routers = {router: int(re.search(r"layers\.(\d+)\.", name)[1]) for name, router in model.named_modules()
+                        if type(router).__name__.endswith("TopKRouter")}
+        self.calls, self.margin = [], math.inf
+        for router in self.routers:
+            router.register_forward_hook(self.record)
+
+    def record(self, router, inputs, outputs):
+        logits, _, experts = outputs
+        best = logits.detach().topk(min(experts.shape[1] + 1, logits.shape[1])).values
+        self.margin = min(self.margin, float((best[:, :-1] - best[:, 1:]).min()))
+        self.calls.append((self.routers[router], logits, experts))
+
+    def take(self):
+        """(layer, logits, experts) of each call since the last time."""
+        calls, self.calls = self.calls, []
+        return calls
+
+
+class Balance:
+    """The terms of the objective that balance experts. `load` is each expert's share of the tokens in the step before:
+    a step knows its own only at its end. The first step assumes equal shares."""
+
+    def __init__(self, spec, routing):
+        config = spec["config"]
+        self.experts, self.layers = config.num_experts, len(routing.routers)
+        self.aux_coef, self.z_coef = config.router_aux_loss_coef, spec.get("z", 0.0)
+        self.load = torch.full((self.layers, self.experts), config.num_experts_per_tok / self.experts)
+
+    def step(self, calls, batches):
+        """The two terms of a step, and how many tokens each layer sent to each expert. `calls` has those of each batch."""
+        real = [real_tokens(batch).flatten() for batch in batches]
+        tokens = sum(int(mask.sum()) for mask in real)
+        counts = torch.zeros((self.layers, self.experts), dtype=torch.long)
+        aux = z = 0.0
+        for mask, layers in zip(real, calls):
+            for at, (_, logits, experts) in enumerate(layers):
+                aux = aux + self.experts * (self.load[at] * logits[mask].softmax(-1).sum(0)).sum()
+                z = z + logits[mask].logsumexp(-1).square().sum()
+                counts[at] += torch.bincount(experts[mask].flatten(), minlength=self.experts)
+        self.load = counts / tokens
+        return aux / tokens / self.layers, z / tokens / self.layers, counts
 
 
 class Batches:
@@ -258,6 +341,12 @@ def document_mask(config, starts):
     return mask[:, None], at[None, :] - starts
 
 
+def real_tokens(batch):
+    """(B,T): false for padding."""
+    B, T = batch["tokens"].shape
+    return torch.arange(T)[None, :] < batch.get("lens", torch.full((B,), T))[:, None]
+
+
 def forward(model, batch):
     """Logits by head: lm, mlm (B,T,V), nsp (B,2), span (B,T,2), classify (B,L)."""
     B, T = batch["tokens"].shape
@@ -342,23 +431,37 @@ def optimizer_for(model, decay):
                               {"params": without, "weight_decay": 0.0}], lr=PEAK, betas=(0.9, 0.999), eps=1e-8)
 
 
-def train(model, spec, batches, arrays, facts):
+def train(model, spec, batches, arrays, facts, routing):
     """Run ten AdamW steps of two micro-batches; add the inputs to arrays and the losses to facts."""
     decay = spec.get("decay", 0.01)
     optimizer = optimizer_for(model, decay)
     losses, norms, rates, counts_list = [], [], [], []
+    balance = Balance(spec, routing) if routing.routers else None
+    more = {"aux": [], "z": [], "objectives": []} if "z" in spec else {}
+    sent = []  # tokens of each expert
     for step in range(1, STEPS + 1):
         micros = [batches.draw() for _ in range(MICROS)]
         for m, batch in enumerate(micros):
             arrays.update({f"step.{step}.{m}.{key}": value for key, value in batch.items()})
-        loss, _, counts = objective([loss_sums(forward(model, batch), batch, spec.get("problem")) for batch in micros])
+        sums, calls = [], []
+        for batch in micros:
+            sums.append(loss_sums(forward(model, batch), batch, spec.get("problem")))
+            calls.append(routing.take())
+        loss, _, counts = objective(sums)
+        losses.append(loss.item())
+        if balance:
+            aux, z, tokens = balance.step(calls, micros)
+            sent.append(tokens.tolist())
+        if more:
+            loss = loss + balance.aux_coef * aux + balance.z_coef * z
+            for key, value in (("aux", aux), ("z", z), ("objectives", loss)):
+                more[key].append(value.item())
         for group in optimizer.param_groups:
             group["lr"] = lr_at(step)
         optimizer.zero_grad()
         loss.backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
         optimizer.step()
-        losses.append(loss.item())
         rates.append(lr_at(step))
         counts_list.append(counts)
     facts["train"] = {
@@ -366,8 +469,12 @@ def train(model, spec, batches, arrays, facts):
         "betas": [0.9, 0.999], "eps": 1e-8, "clip": 1.0,
         "schedule": "lr(step) = peak * step / warmup up to the warm-up's end, then "
                     "peak * (steps + 1 - step) / (steps + 1 - warmup); step counts from 1",
-        "lr": rates, "losses": losses, "grad_norms": norms, "counts": counts_list,
+        "lr": rates, "losses": losses, "grad_norms": norms, "counts": counts_list, **more,
     }
+    if balance:
+        facts["train"]["expert_counts"] = sent
+    if more:
+        facts["train"].update(aux_coef=balance.aux_coef, z_coef=balance.z_coef)
 
 
 def greedy(model, gen, vocab):
@@ -407,7 +514,19 @@ def save_named(folder, tensors):
     save_file(contiguous(tensors), folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def checkpoint_tensors(model, tensors):
+    """Parameters, or their gradients, as save_pretrained names and divides them."""
+    return revert_weight_conversion(model, tensors) if is_mixture(model.config) else tensors
+
+
 def make(name, spec):
+    """Makes a case, with the first seed for which rounding cannot change a token's experts."""
+    while make_with_seed(name, spec) < ROUTER_MARGIN:
+        spec["seed"] += 1
+
+
+def make_with_seed(name, spec):
+    """Returns the smallest difference between the logits of two experts that decides between them."""
     folder = CASES / name
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -416,6 +535,8 @@ def make(name, spec):
         torch.manual_seed(seed)
         config = spec["config"]
         config._attn_implementation = "eager"
+        if is_mixture(config):
+            config._experts_implementation = "eager"
         model = spec["cls"](config)
         randomize(model, gen)
         if spec.get("half"):
@@ -428,8 +549,9 @@ def make(name, spec):
     seed = sum(map(ord, name))
     if "lm" in facts["heads"] and getattr(spec["config"], "is_causal", True):
         seed, facts["greedy"] = safe_margins(spec, build, 0.05 if spec.get("generate_only") else 0.01)
-    facts["seed"] = seed
+    facts["seed"] = spec["seed"] = seed
     model, gen = build(seed)
+    routing = Routing(model)
     saved = model.half() if spec.get("half") else model
     saved.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
@@ -443,16 +565,19 @@ def make(name, spec):
         if spec["cls"] is BertModel:
             hidden_states(model, batch, arrays)
         else:
-            evaluate(model, batch, arrays, facts, folder, spec.get("problem"))
+            evaluate(model, batch, arrays, facts, folder, spec.get("problem"), routing)
             if "problem" in spec:
                 score_examples(model, spec, gen, facts, folder)
-            train(model, spec, batches, arrays, facts)
+            train(model, spec, batches, arrays, facts, routing)
             if spec.get("final"):
-                save_named(folder / "final", {key: p for key, p in model.named_parameters()})
+                save_named(folder / "final", checkpoint_tensors(model, dict(model.named_parameters())))
         save_file(contiguous(arrays), folder / "golden.safetensors")
+    if routing.routers:
+        facts["router_margin"] = routing.margin
     text = json.dumps(facts, indent=1)
     text = re.sub(r"\[([^\[\]{}]*)\]", lambda found: "[" + " ".join(found[1].split()) + "]", text)
     (folder / "golden.json").write_text(text + "\n")
+    return routing.margin
 
 
 def hidden_states(model, batch, arrays):
@@ -500,16 +625,18 @@ def score_examples(model, spec, gen, facts, folder):
     facts["eval"] = scores
 
 
-def evaluate(model, batch, arrays, facts, folder, problem):
+def evaluate(model, batch, arrays, facts, folder, problem, routing):
     scores = forward(model, batch)
+    arrays.update({f"experts.{layer}": experts.view(*batch["tokens"].shape, -1)
+                   for layer, _, experts in routing.take()})
     loss, parts, counts = objective([loss_sums(scores, batch, problem)])
     if "targets" in batch:
         check_own_loss(model, batch, loss)
     loss.backward()
     arrays.update({"logits." + head: value for head, value in scores.items()})
     facts.update(loss=loss.item(), losses=parts, counts=counts)
-    save_named(folder / "grads", {key: p.grad for key, p in model.named_parameters()
-                                 if p.grad is not None})  # an untied MLM head has an unused bias
+    grads = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}  # an untied MLM head has an unused bias
+    save_named(folder / "grads", checkpoint_tensors(model, grads))
     model.zero_grad()
 
 
