@@ -58,9 +58,11 @@ static void fill_shape(HfTensor *tensor, const ParamDesc *desc, int part) {
 
 /* Adds the tensors of a rule, if it is for this parameter. */
 static Status apply(const HfRule *rule, const ParamDesc *desc, HfTensorList *list) {
-    int64_t each = rule->part == PART_EACH ? desc->dim[0] : 1;
-    for (int64_t i = 0; i < each; i++) {
-        HfTensor tensor = {.body = rule->body, .part = rule->part == PART_EACH ? (int)i : rule->part};
+    bool many = rule->part <= PART_EACH;
+    int step = rule->part < PART_EACH ? 2 : 1, first = rule->part == PART_ODD;
+    int64_t count = many ? desc->dim[0] / step : 1;
+    for (int64_t i = 0; i < count; i++) {
+        HfTensor tensor = {.body = rule->body, .part = many ? first + step * (int)i : rule->part};
         bool applies = false;
         TRY(hf_rename(rule->ours, rule->theirs, desc->name, i, tensor.name, &applies));
         if (!applies) return OK;

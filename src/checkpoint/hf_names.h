@@ -25,7 +25,7 @@ typedef struct HfTensorList {
 /* The tensors that make up a parameter: one, or for example q, k and v. */
 MUST_USE Status hf_tensors(const Family *family, const ParamDesc *desc, HfTensorList *ret_list);
 void hf_tensors_done(HfTensorList *list);
-/* Renames a parameter by a rule's patterns (model/family.h); `part` is the index of PART_EACH. *ret_applies
+/* Renames a parameter by a rule's patterns (model/family.h); `part` is the number of PART_EACH. *ret_applies
  * is false if the rule is for another parameter. */
 MUST_USE Status hf_rename(const char *ours, const char *theirs, const char *name, int64_t part,
                           char ret_name[HF_NAME], bool *ret_applies);

@@ -18,13 +18,14 @@ typedef struct Architecture {
 } Architecture;
 
 /* Which part of a parameter a tensor in a file contains: all of it, all of it with the first two dims merged,
- * or an index of the first dim. With PART_EACH, the file has a tensor for each of these. */
-enum { PART_WHOLE = -1, PART_FUSED = -2, PART_EACH = -3 };
+ * or an index of the first dim. With PART_EACH, the file has a tensor for each of these; with PART_EVEN and
+ * PART_ODD, for every second one, from 0 or 1 on. */
+enum { PART_WHOLE = -1, PART_FUSED = -2, PART_EACH = -3, PART_EVEN = -4, PART_ODD = -5 };
 
 /* Maps a parameter to a tensor of a Hugging Face checkpoint. Each '*' stands for a number, such as the
- * layer's; with PART_EACH, `theirs` has one more, the index. A rule covers the parameter of exactly that
- * name, or a pair with ".weight" and ".bias" appended on both sides. Several rules may name the same
- * parameter, one per part. */
+ * layer's; with PART_EACH, PART_EVEN and PART_ODD, `theirs` has one more, which counts the tensors from 0. A
+ * rule covers the parameter of exactly that name, or a pair with ".weight" and ".bias" appended on both
+ * sides. Several rules may name the same parameter, one per part. */
 typedef struct HfRule {
     const char *ours, *theirs;
     int part;

@@ -488,20 +488,33 @@ static void names_have_any_numbers_and_parts(void **state) {
     static const HfRule rules[] = {
         {"layer.*.experts.up", "layers.*.moe.experts.*.w1", PART_EACH, true, false},
         {"layer.*.group.*.norm", "layers.*.groups.*.norm", PART_WHOLE, true, false},
+        {"layer.*.experts.pairs", "layers.*.experts.*.gate", PART_EVEN, true, false},
+        {"layer.*.experts.pairs", "layers.*.experts.*.up", PART_ODD, true, false},
         {0},
     };
     const Family family = {.names = rules};
     ParamDesc experts = {.name = "layer.12.experts.up.weight", .ndim = 3, .dim = {5, 7, 3}, .split = -1};
+    ParamDesc pairs = {.name = "layer.9.experts.pairs.weight", .ndim = 3, .dim = {6, 5, 2}, .split = -1};
     ParamDesc norm = {.name = "layer.3.group.41.norm.bias", .ndim = 1, .dim = {6}, .split = -1};
     ParamDesc other = {.name = "layer.3.group.norm.bias", .ndim = 1, .dim = {6}, .split = -1};
     ParamDesc long_name = {.name = "layer.3.experts.up.weight", .ndim = 1, .dim = {6}, .split = -1};
-    CLEANUP(hf_tensors_done) HfTensorList list = {0}, single = {0}, none = {0};
+    CLEANUP(hf_tensors_done) HfTensorList list = {0}, both = {0}, single = {0}, none = {0};
     assert_ok(hf_tensors(&family, &experts, &list));
     assert_int_equal(list.count, 5);
     assert_string_equal(list.tensor[4].name, "layers.12.moe.experts.4.w1.weight");
     assert_int_equal(list.tensor[4].part, 4);
     assert_int_equal(list.tensor[4].ndim, 2);
     assert_int_equal(hf_tensor_count(&list.tensor[4]), 7 * 3);
+    assert_ok(hf_tensors(&family, &pairs, &both));
+    assert_int_equal(both.count, 6);
+    for (int i = 0; i < 6; i++) { /* gates first */
+        char name[HF_NAME];
+        snprintf(name, sizeof name, "layers.9.experts.%d.%s.weight", i % 3, i < 3 ? "gate" : "up");
+        assert_string_equal(both.tensor[i].name, name);
+        assert_int_equal(both.tensor[i].part, 2 * (i % 3) + i / 3);
+        assert_int_equal(both.tensor[i].ndim, 2);
+        assert_int_equal(hf_tensor_count(&both.tensor[i]), 5 * 2);
+    }
     assert_ok(hf_tensors(&family, &norm, &single));
     assert_int_equal(single.count, 1);
     assert_string_equal(single.tensor[0].name, "layers.3.groups.41.norm.bias");
