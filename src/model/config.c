@@ -144,11 +144,18 @@ static Status check_direction(const ModelConfig *config) {
 }
 
 static Status check_experts(const ModelConfig *config) {
+    TRY(check_range("the number of experts", config->experts, 0, MOST_EXPERTS));
     if (!config->experts) return OK;
-    TRY(check_range("the number of experts", config->experts, 1, MOST_EXPERTS));
     TRY(check_range("the number of experts per token", config->top_k, 1, config->experts));
     TRY(check_range("the feed-forward size of an expert", config->expert_inner, 1, MOST_INNER));
     TRY(check_range("the feed-forward size of the shared expert", config->shared_inner, 0, MOST_INNER));
+    TRY(check_range("the distance between layers with experts", config->sparse_step, 0, MOST_LAYERS));
+    TRY(check_range("the number of layers listed as dense", config->dense_layers, 0, MOST_DENSE));
+    for (int i = 0; i < config->dense_layers; i++)
+        TRY(check_range("a layer listed as dense", config->dense_layer[i], 0, MOST_LAYERS));
+    if (!(config->balance_coef >= 0 && isfinite(config->balance_coef)))
+        return USAGE("the coefficient of the balancing loss is %g; expected a number >= 0",
+                     (double)config->balance_coef);
     if (!config->gated || config->biases & BIAS_MLP)
         return USAGE("%s cannot have experts: its MLP %s", config->family->title,
                      config->gated ? "has biases" : "is not gated");
@@ -160,7 +167,6 @@ Status config_check(const ModelConfig *config) {
     TRY(check_range("the hidden size", config->hidden, 1, MOST_HIDDEN));
     TRY(check_range("the number of heads", config->heads, 1, MOST_HEADS));
     TRY(check_range("the feed-forward size", config->inner, 1, MOST_INNER));
-    TRY(check_experts(config));
     TRY(check_range("the vocabulary size", config->vocab, 1, MOST_VOCAB));
     TRY(check_range("the number of positions", config->positions, 1, MAX_POSITIONS));
     TRY(check_range("the number of token types", config->types, 0, 1 << 16));
@@ -169,9 +175,11 @@ Status config_check(const ModelConfig *config) {
     if (groups < 1 || config->heads % groups)
         return USAGE("%lld heads cannot share %lld key-value heads evenly", (long long)config->heads,
                      (long long)groups);
-    if (config->qk_norm_whole && groups != config->heads)
-        return USAGE("%s with fewer key-value heads (%lld) than heads (%lld) is not supported",
-                     config->family->title, (long long)groups, (long long)config->heads);
+    if (config->qk_norm_whole && config_grouped(config))
+        return USAGE("'num_key_value_heads' is %lld and 'num_attention_heads' is %lld, but weft supports "
+                     "norms of q and k over all heads only if both have the same number",
+                     (long long)groups, (long long)config->heads);
+    TRY(check_experts(config));
     if (config->position == POSITION_ROPE) TRY(rope_check(config));
     TRY(check_range("the attention window", config->window, 0, INT64_MAX));
     TRY(check_direction(config));
