@@ -289,6 +289,7 @@ Status gguf_check(const char *path, const ModelConfig *c) {
     if (config_quantized(c) || (c->head_width && !c->free_head_width))
         return FAILED("a GGUF file cannot store a model %s; convert the original model instead",
                       config_quantized(c) ? "quantized by weft" : "with pruned attention heads");
+    if (!c->family->gguf) return FAILED("weft does not write %s models to GGUF files", c->family->title);
     const char *obstacle = c->family->gguf_obstacle(c);
     if (!c->scale_attn) obstacle = "unscaled attention scores";
     if (c->scale_attn_by_layer) obstacle = "attention scores scaled by layer";

@@ -88,7 +88,7 @@ struct Family {
     const char *output_bias[2]; /* one bias under two names; an untied model uses the second. Or NULL */
     const char *const *buffers; /* patterns of tensors that are not parameters, without prefix */
 
-    const char *gguf; /* architecture in a GGUF file */
+    const char *gguf; /* architecture in a GGUF file; NULL: weft does not write one */
     const GgufRule *gguf_names;
     bool gguf_pairs; /* llama.cpp rotates neighbors of this architecture's heads, not halves */
     /* What the model has that llama.cpp does not support, for a message; NULL: llama.cpp can run it. */
