@@ -21,13 +21,22 @@ static const struct {
     [TINY_SAVED] = {2, 12, 3, 3, 20, 37, 17, 5, 0.02f, 0.1f},
 };
 
-/* Changes the sizes of a preset. */
+/* Changes the sizes of a preset. Experts keep the size of dense layers if the family has one field for both.
+ */
 static inline void tiny_resize(ModelConfig *config, Tiny tiny) {
+    bool alike = config->expert_inner == config->inner;
     config->layers = tiny_models[tiny].layers;
     config->hidden = tiny_models[tiny].hidden;
     config->heads = tiny_models[tiny].heads;
-    if (config->kv_heads) config->kv_heads = tiny_models[tiny].kv_heads;
+    if (config->kv_heads)
+        config->kv_heads = config->qk_norm_whole ? config->heads : tiny_models[tiny].kv_heads;
     config->inner = tiny_models[tiny].inner;
+    if (config->experts) {
+        config->experts = 4;
+        config->top_k = 2;
+        config->expert_inner = alike ? config->inner : config->inner / 2;
+    }
+    if (config->shared_inner) config->shared_inner = config->inner / 2;
     config->vocab = tiny_models[tiny].vocab;
     config->positions = tiny_models[tiny].positions;
     config->labels = tiny_models[tiny].labels;

@@ -85,26 +85,83 @@ bool decoder_write_windows(json_t *json, const ModelConfig *config) {
            !json_object_set_new(json, "max_window_layers", json_integer((json_int_t)config->window_from));
 }
 
+Status decoder_read_experts(const json_t *json, const char *from, ModelConfig *config) {
+    bool ignored = false; /* whether transformers adds the balancing loss; weft has an option for that */
+    const IntField field[] = {
+        {"num_experts", "num_local_experts", 1, MOST_EXPERTS, &config->experts},
+        {"num_experts_per_tok", NULL, 1, MOST_EXPERTS, &config->top_k},
+    };
+    TRY(fields_ints(json, from, field, sizeof field / sizeof field[0]));
+    TRY(json_get_bool(json, from, "output_router_logits", &ignored));
+    return field_float(json, from, "router_aux_loss_coef", 0, 1000, &config->balance_coef);
+}
+
+bool decoder_write_experts(json_t *json, const ModelConfig *config, const char *count) {
+    return !json_object_set_new(json, count, json_integer((json_int_t)config->experts)) &&
+           !json_object_set_new(json, "num_experts_per_tok", json_integer((json_int_t)config->top_k)) &&
+           !json_object_set_new(json, "router_aux_loss_coef", field_real(config->balance_coef));
+}
+
+static Status read_dense_layers(const json_t *json, const char *from, ModelConfig *config) {
+    static const char key[] = "mlp_only_layers";
+    const json_t *list = json_object_get(json, key);
+    size_t count = json_array_size(list);
+    if (!list || json_is_null(list)) return OK;
+    if (!json_is_array(list)) return FAILED("%s: '%s' must be a list of layers", from, key);
+    if (count > MOST_DENSE)
+        return FAILED("%s: '%s' lists %zu layers; weft supports at most %d", from, key, count, MOST_DENSE);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *layer = json_array_get(list, i);
+        if (!json_is_integer(layer) || json_integer_value(layer) < 0 ||
+            json_integer_value(layer) > MAX_LAYERS)
+            return FAILED("%s: '%s' must be a list of layers, numbered from 0", from, key);
+        config->dense_layer[i] = json_integer_value(layer);
+    }
+    config->dense_layers = (int)count;
+    return OK;
+}
+
+Status decoder_read_qwen_experts(const json_t *json, const char *from, ModelConfig *config) {
+    const IntField field[] = {
+        {"moe_intermediate_size", NULL, 1, MAX_INNER, &config->expert_inner},
+        {"decoder_sparse_step", NULL, 1, MAX_LAYERS, &config->sparse_step},
+    };
+    TRY(decoder_read_experts(json, from, config));
+    TRY(fields_ints(json, from, field, sizeof field / sizeof field[0]));
+    TRY(json_get_bool(json, from, "norm_topk_prob", &config->norm_top_k));
+    return read_dense_layers(json, from, config);
+}
+
+bool decoder_write_qwen_experts(json_t *json, const ModelConfig *config) {
+    json_int_t step = config->sparse_step ? config->sparse_step : 1;
+    json_t *dense = json_array();
+    int failed = json_object_set_new(json, "mlp_only_layers", dense);
+    for (int i = 0; i < config->dense_layers && !failed; i++)
+        failed = json_array_append_new(dense, json_integer((json_int_t)config->dense_layer[i]));
+    return !failed && decoder_write_experts(json, config, "num_experts") &&
+           !json_object_set_new(json, "moe_intermediate_size",
+                                json_integer((json_int_t)config->expert_inner)) &&
+           !json_object_set_new(json, "decoder_sparse_step", json_integer(step)) &&
+           !json_object_set_new(json, "norm_topk_prob", json_boolean(config->norm_top_k));
+}
+
 /* ---- names ---- */
 
 const HfRule decoder_names[] = {
-    {"embed.token", "embed_tokens.weight", PART_WHOLE, true, false},
-    {"layer.*.norm1", "layers.*.input_layernorm", PART_WHOLE, true, false},
-    {"layer.*.attn.qkv", "layers.*.self_attn.q_proj", 0, true, false},
-    {"layer.*.attn.qkv", "layers.*.self_attn.k_proj", 1, true, false},
-    {"layer.*.attn.qkv", "layers.*.self_attn.v_proj", 2, true, false},
-    {"layer.*.attn.q", "layers.*.self_attn.q_proj", PART_WHOLE, true, false},
-    {"layer.*.attn.kv", "layers.*.self_attn.k_proj", 0, true, false},
-    {"layer.*.attn.kv", "layers.*.self_attn.v_proj", 1, true, false},
-    {"layer.*.attn.q_norm", "layers.*.self_attn.q_norm", PART_WHOLE, true, false},
-    {"layer.*.attn.k_norm", "layers.*.self_attn.k_norm", PART_WHOLE, true, false},
-    {"layer.*.attn.out", "layers.*.self_attn.o_proj", PART_WHOLE, true, false},
-    {"layer.*.norm2", "layers.*.post_attention_layernorm", PART_WHOLE, true, false},
-    {"layer.*.mlp.up", "layers.*.mlp.gate_proj", 0, true, false},
-    {"layer.*.mlp.up", "layers.*.mlp.up_proj", 1, true, false},
-    {"layer.*.mlp.down", "layers.*.mlp.down_proj", PART_WHOLE, true, false},
-    {"head.norm", "norm", PART_WHOLE, true, false},
-    {"head.output", "lm_head", PART_WHOLE, false, false},
+    DECODER_RULES,
+    {0},
+};
+
+const HfRule decoder_expert_names[] = {
+    DECODER_RULES,
+    {"layer.*.moe.router", "layers.*.mlp.gate", PART_WHOLE, true, false},
+    {"layer.*.moe.up", "layers.*.mlp.experts.*.gate_proj", PART_EVEN, true, false},
+    {"layer.*.moe.up", "layers.*.mlp.experts.*.up_proj", PART_ODD, true, false},
+    {"layer.*.moe.down", "layers.*.mlp.experts.*.down_proj", PART_EACH, true, false},
+    {"layer.*.moe.shared.router", "layers.*.mlp.shared_expert_gate", PART_WHOLE, true, false},
+    {"layer.*.moe.shared.up", "layers.*.mlp.shared_expert.gate_proj", 0, true, false},
+    {"layer.*.moe.shared.up", "layers.*.mlp.shared_expert.up_proj", 1, true, false},
+    {"layer.*.moe.shared.down", "layers.*.mlp.shared_expert.down_proj", 0, true, false},
     {0},
 };
 

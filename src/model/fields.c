@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "base/memory.h"
 
 /* Writing uses the first name of an activation function. */
 static const struct {
@@ -75,6 +76,16 @@ Status field_refuse_true(const json_t *json, const char *from, const char *key) 
     TRY(json_get_bool(json, from, key, &on));
     if (on) return FAILED("%s: '%s' is true, which weft does not support; expected false", from, key);
     return OK;
+}
+
+Status field_refuse_set(const json_t *json, const char *from, const char *key) {
+    CLEANUP(mem_freep) char *text = NULL;
+    char shown[NAME_TEXT];
+    const json_t *value = json_object_get(json, key);
+    if (!value || json_is_null(value)) return OK;
+    TRY(json_text(value, JSON_COMPACT | JSON_ENCODE_ANY, &text));
+    return FAILED("%s: '%s' is %s, which weft does not support; expected null", from, key,
+                  name_text(shown, text));
 }
 
 Status field_refuse_other(const json_t *json, const char *from, const char *key, const char *only) {

@@ -23,8 +23,9 @@ MUST_USE Status fields_ints(const json_t *json, const char *from, const IntField
 MUST_USE Status field_float(const json_t *json, const char *from, const char *key, double low, double high,
                             float *value);
 MUST_USE Status field_act(const json_t *json, const char *from, const char *key, Act *act);
-/* Fail if a feature that weft does not support is on, or if a field is not `only`. */
+/* Fail if a feature that weft does not support is on, if a field is set at all, or if it is not `only`. */
 MUST_USE Status field_refuse_true(const json_t *json, const char *from, const char *key);
+MUST_USE Status field_refuse_set(const json_t *json, const char *from, const char *key);
 MUST_USE Status field_refuse_other(const json_t *json, const char *from, const char *key, const char *only);
 
 /* The shortest decimal that parses to this float: 0.1, not 0.10000000149. */

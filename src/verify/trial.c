@@ -60,7 +60,7 @@ void trial_config(const TrialSpec *spec, ModelConfig *ret_config) {
     config.hidden = spec->wide_heads ? 128 : spec->wide ? 64 : 16;
     config.heads = 4;
     /* Two key-value heads, which four tensor-parallel ranks share. */
-    config.kv_heads = config.position == POSITION_ROPE ? 2 : 0;
+    config.kv_heads = config.position == POSITION_ROPE && !config.qk_norm_whole ? 2 : 0;
     config.head_width = 0;
     config.inner = spec->words || spec->wide ? 128 : 24;
     if (config.experts) {

@@ -57,6 +57,15 @@ static void assert_same(const ModelConfig *a, const ModelConfig *b) {
     assert_int_equal(a->window, b->window);
     assert_int_equal(a->window_from, b->window_from);
     assert_same_rope(&a->rope, &b->rope);
+    assert_int_equal(a->qk_norm, b->qk_norm);
+    assert_int_equal(a->qk_norm_whole, b->qk_norm_whole);
+    assert_int_equal(a->experts, b->experts);
+    assert_int_equal(a->top_k, b->top_k);
+    assert_int_equal(a->expert_inner, b->expert_inner);
+    assert_int_equal(a->shared_inner, b->shared_inner);
+    assert_int_equal(a->norm_top_k, b->norm_top_k);
+    assert_true(a->balance_coef == b->balance_coef);
+    for (int i = 0; i < a->layers; i++) assert_int_equal(config_sparse(a, i), config_sparse(b, i));
     assert_int_equal(a->scale_attn, b->scale_attn);
     assert_int_equal(a->scale_attn_by_layer, b->scale_attn_by_layer);
     assert_int_equal(a->pad_token, b->pad_token);
@@ -177,7 +186,8 @@ static void classes_are_heads(void **state) {
 
 /* A decoder without its output matrix: tied, or with a new one. It is saved as the complete class. */
 static void base_models(void **state) {
-    static const char *const names[] = {"Llama", "Mistral", "Qwen2", "Qwen3"};
+    static const char *const names[] = {"Llama",   "Mistral",  "Qwen2",    "Qwen3",
+                                        "Mixtral", "Qwen2Moe", "Qwen3Moe", "Olmoe"};
     for (size_t i = 0; i < 2 * sizeof names / sizeof names[0]; i++) {
         char text[128], full[64];
         const char *name = names[i / 2];
@@ -265,16 +275,18 @@ static void both_directions(void **state) {
         char text[160];
         ModelConfig config;
         bool decoder = !!((*family)->outputs & OUTPUT_LM);
+        (*family)->defaults(&config);
+        int width = config.qk_norm_whole ? (int)config_head_width(&config) : 64;
         snprintf(text, sizeof text,
-                 "{\"model_type\":\"%s\",\"is_causal\":false,\"sliding_window\":null,\"head_dim\":64}",
-                 (*family)->type);
+                 "{\"model_type\":\"%s\",\"is_causal\":false,\"sliding_window\":null,\"head_dim\":%d}",
+                 (*family)->type, width);
         assert_ok(parse(text, &config));
         assert_int_equal(config_is_decoder(&config), decoder);
         assert_false(config_causal(&config));
         assert_false(config_generates(&config));
         same_after_writing(&config);
-        snprintf(text, sizeof text, "{\"model_type\":\"%s\",\"is_causal\":true,\"head_dim\":64}",
-                 (*family)->type);
+        snprintf(text, sizeof text, "{\"model_type\":\"%s\",\"is_causal\":true,\"head_dim\":%d}",
+                 (*family)->type, width);
         if (!decoder) {
             assert_fails(parse(text, &config), 1, "'is_causal' is true");
             continue;
@@ -335,6 +347,7 @@ static void decoders_round_trip(void **state) {
         for (int i = 0; i < (int)(sizeof scaled / sizeof *scaled); i++) {
             config.kv_heads = config.heads / (i + 1) * (i + 1) == config.heads ? config.heads / (i + 1) : 1;
             config.head_width = i ? 6 : config_head_width(&config);
+            if (config.qk_norm_whole) config.kv_heads = 0, config.hidden = config_attention(&config);
             config.rope = scaled[i];
             config.dropout_hidden = i ? 0.25f : 0;
             config.tied = i;
@@ -500,6 +513,68 @@ static void reads_published_models(void **state) {
     }
 }
 
+static void mixtures_round_trip(void **state) {
+    for (const Family *const *family = families(); *family; family++) {
+        ModelConfig config;
+        (*family)->defaults(&config);
+        if (!config.experts) continue;
+        bool sized = config.expert_inner != config.inner; /* experts have a field for their size */
+        for (int i = 0; i < 4; i++) {
+            config.layers = 7;
+            config.experts = 6 + i;
+            config.top_k = 1 + i;
+            config.expert_inner = 40 + i;
+            config.inner = sized ? 96 : config.expert_inner;
+            config.balance_coef = 0.013f;
+            if (config.shared_inner) config.shared_inner = 56;
+            if (sized) config.norm_top_k = i & 1, config.sparse_step = 1 + i / 2;
+            config.dense_layers = sized ? i : 0;
+            for (int k = 0; k < config.dense_layers; k++) config.dense_layer[k] = 2 * k + i;
+            same_after_writing(&config);
+        }
+        config.window = config.qk_norm_whole ? 0 : 9;
+        same_after_writing(&config);
+        if (strcmp((*family)->type, "qwen2_moe")) continue;
+        config.window_from = 4;
+        same_after_writing(&config);
+    }
+}
+
+/* transformers' defaults, and fields with two names. */
+static void fields_of_mixtures(void **state) {
+    ModelConfig config;
+    assert_ok(parse("{\"model_type\":\"mixtral\",\"num_experts\":5,\"intermediate_size\":60,"
+                    "\"sliding_window\":7,\"router_jitter_noise\":0.0,\"output_router_logits\":true}",
+                    &config));
+    assert_true(config.experts == 5 && config.top_k == 2 && config.expert_inner == 60);
+    assert_true(config.norm_top_k && config.window == 7 && config.rope.theta == 1000000);
+    assert_true(config_sparse(&config, 0) && config_sparse(&config, 1));
+    assert_ok(parse("{\"model_type\":\"qwen3_moe\",\"num_local_experts\":12,\"num_hidden_layers\":6,"
+                    "\"decoder_sparse_step\":2,\"mlp_only_layers\":[3,17],\"use_sliding_window\":true,"
+                    "\"sliding_window\":5}",
+                    &config));
+    assert_int_equal(config.experts, 12);
+    assert_int_equal(config_head_width(&config), 64);
+    for (int i = 0; i < 6; i++) assert_int_equal(config_sparse(&config, i), i == 1 || i == 5);
+    for (int i = 0; i < 6; i++) assert_int_equal(config_window(&config, i), 5);
+    assert_ok(parse("{\"model_type\":\"qwen3_moe\",\"max_window_layers\":48,\"mlp_only_layers\":null,"
+                    "\"num_experts\":9,\"num_local_experts\":9}",
+                    &config));
+    assert_true(config.window == 0 && config.experts == 9 && !config.norm_top_k && !config.biases);
+    assert_ok(parse("{\"model_type\":\"qwen2_moe\",\"qkv_bias\":false,\"sliding_window\":0}", &config));
+    assert_true(!config.biases && config.shared_inner == 5632 && config.window == 0);
+    assert_ok(parse("{\"model_type\":\"qwen2_moe\",\"num_hidden_layers\":3,\"use_sliding_window\":true,"
+                    "\"sliding_window\":5,\"layer_types\":[\"full_attention\",\"sliding_attention\","
+                    "\"sliding_attention\"]}",
+                    &config));
+    for (int i = 0; i < 3; i++) assert_int_equal(config_window(&config, i), i ? 5 : 0);
+    assert_ok(
+        parse("{\"model_type\":\"qwen2_moe\",\"use_sliding_window\":true,\"max_window_layers\":0}", &config));
+    assert_int_equal(config.window, 0);
+    assert_ok(parse("{\"model_type\":\"olmoe\",\"num_key_value_heads\":null,\"clip_qkv\":null}", &config));
+    assert_true(config.qk_norm_whole && config.pad_token == 1 && config.expert_inner == 2048);
+}
+
 static void every_end_token_round_trips(void **state) {
     ModelConfig config;
     assert_ok(parse("{\"model_type\":\"gpt2\",\"eos_token_id\":[7,8,6,5,4,3,2,1]}", &config));
@@ -625,6 +700,31 @@ static const struct {
     {"{\"model_type\":\"qwen3\",\"is_causal\":false,\"use_sliding_window\":true,\"sliding_window\":30,"
      "\"max_position_embeddings\":32}",
      "'is_causal' is false and 'sliding_window' is 30"},
+    {"{\"model_type\":\"mixtral\",\"router_jitter_noise\":0.01}", "'router_jitter_noise' is 0.01"},
+    {"{\"model_type\":\"mixtral\",\"num_local_experts\":0}", "'num_local_experts' is 0"},
+    {"{\"model_type\":\"mixtral\",\"num_experts\":4,\"num_local_experts\":8}",
+     "'num_experts' is 4, but 'num_local_experts' is 8"},
+    {"{\"model_type\":\"mixtral\",\"num_local_experts\":4,\"num_experts_per_tok\":5}",
+     "the number of experts per token is 5; expected 1 to 4"},
+    {"{\"model_type\":\"mixtral\",\"num_experts_per_tok\":0}", "'num_experts_per_tok' is 0"},
+    {"{\"model_type\":\"mixtral\",\"router_aux_loss_coef\":-1}", "'router_aux_loss_coef' is -1"},
+    {"{\"model_type\":\"qwen3_moe\",\"moe_intermediate_size\":0}", "'moe_intermediate_size' is 0"},
+    {"{\"model_type\":\"qwen3_moe\",\"decoder_sparse_step\":0}", "'decoder_sparse_step' is 0"},
+    {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":3}", "'mlp_only_layers' must be a list of layers"},
+    {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[-1]}",
+     "'mlp_only_layers' must be a list of layers, numbered from 0"},
+    {"{\"model_type\":\"qwen2_moe\",\"mlp_only_layers\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"
+     "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}",
+     "'mlp_only_layers' lists 65 layers; weft supports at most 64"},
+    {"{\"model_type\":\"qwen2_moe\",\"use_sliding_window\":true}",
+     "'use_sliding_window' is true, and layer 0 has a window but layer 1 has none"},
+    {"{\"model_type\":\"qwen2_moe\",\"shared_expert_intermediate_size\":0}",
+     "'shared_expert_intermediate_size' is 0"},
+    {"{\"model_type\":\"olmoe\",\"num_key_value_heads\":4}",
+     "'num_key_value_heads' is 4 and 'num_attention_heads' is 16, but weft supports"},
+    {"{\"model_type\":\"olmoe\",\"clip_qkv\":8.0}", "'clip_qkv' is 8.0, which weft does not support"},
+    {"{\"model_type\":\"olmoe\",\"sliding_window\":7}", "'sliding_window' is 7"},
+    {"{\"model_type\":\"olmoe\",\"head_dim\":64}", "'head_dim' is 64; expected 'hidden_size' (2048) divided"},
     {"{\"model_type\":\"bert\",\"is_decoder\":true}", "'is_decoder' is true"},
     {"{\"model_type\":\"bert\",\"position_embedding_type\":\"relative_key\"}",
      "'position_embedding_type' is \"relative_key\""},
@@ -691,6 +791,8 @@ int main(void) {
         cmocka_unit_test(original_length),
         cmocka_unit_test(both_directions),
         cmocka_unit_test(decoders_round_trip),
+        cmocka_unit_test(mixtures_round_trip),
+        cmocka_unit_test(fields_of_mixtures),
         cmocka_unit_test(scaled_positions),
         cmocka_unit_test(reads_published_models),
         cmocka_unit_test(every_set_of_heads_round_trips),
