@@ -6,20 +6,11 @@
  * norm. */
 #include <math.h>
 
-#include "kit.h"
+#include "gradients.h"
 
 static const double step = 0.03, tolerance = 5e-4;
 
-typedef void (*Forward)(Kit *kit, void *context);
-
-typedef struct Problem {
-    Kit *kit;
-    Forward forward;
-    void *context;
-    Tensor y, weight; /* forward output, and its weights c in the objective */
-} Problem;
-
-static double objective(const Problem *problem) {
+double objective(const Problem *problem) {
     problem->forward(problem->kit, problem->context);
     double total = 0;
     for (int64_t i = 0; i < tensor_count(problem->y); i++)
@@ -35,8 +26,7 @@ static double objective_at(const Problem *problem, float *element, double value)
     return total;
 }
 
-/* Checks that dx is the gradient of the objective with respect to x. */
-static void check_gradient(const Problem *problem, const char *what, Tensor x, Tensor dx) {
+void check_gradient(const Problem *problem, const char *what, Tensor x, Tensor dx) {
     double difference = 0, norm = 0;
     for (int64_t i = 0; i < tensor_count(x); i++) {
         float *element = tensor_f32(x) + i;
@@ -53,15 +43,13 @@ static void check_gradient(const Problem *problem, const char *what, Tensor x, T
                  sqrt(difference), sqrt(norm));
 }
 
-/* Parameter gradients are accumulated. Starting from 1, they must be 1 too large, which less_one() corrects.
- */
-static Tensor ones(Kit *kit, Tensor shape) {
+Tensor ones(Kit *kit, Tensor shape) {
     Tensor tensor = kit_take(kit, shape);
     for (int64_t i = 0; i < tensor_count(tensor); i++) tensor_f32(tensor)[i] = 1;
     return tensor;
 }
 
-static Tensor less_one(Tensor tensor) {
+Tensor less_one(Tensor tensor) {
     for (int64_t i = 0; i < tensor_count(tensor); i++) tensor_f32(tensor)[i] -= 1;
     return tensor;
 }
@@ -82,8 +70,7 @@ static void forward_linear(Kit *kit, void *context) {
     assert_ok(linear_forward(&kit->exec, l->y, TENSOR_NONE, l->x, l->w, l->b, ACT_NONE));
 }
 
-/* Moves values away from 0, where ReLU is not differentiable. */
-static void avoid_zero(Tensor x) {
+void avoid_zero(Tensor x) {
     for (int64_t i = 0; i < tensor_count(x); i++) tensor_f32(x)[i] += tensor_f32(x)[i] < 0 ? -0.1f : 0.1f;
 }
 
@@ -577,6 +564,10 @@ int main(void) {
         cmocka_unit_test(test_dropout_add_rmsnorm),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_glu),
+        cmocka_unit_test(test_route),
+        cmocka_unit_test(test_expert_rows),
+        cmocka_unit_test(test_expert_act),
+        cmocka_unit_test(test_grouped),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
