@@ -73,7 +73,7 @@ static Tensor as_batch(Tensor t) {
 static Status run_adamw(Bench *bench, const Tensor *t) {
     Tensor flat[TENSORS];
     for (int i = 0; i < 5; i++) flat[i] = tensor_1d(t[i].data, t[i].dtype, tensor_count(t[i]));
-    flat[3].dtype = DT_REST;
+    flat[3].dtype = DT_F32_LOWER;
     AdamWPart part = {flat[3], flat[0], flat[1], flat[4], flat[2], 1e-4f, 0.1f, false};
     AdamW spec = {0.9f, 0.999f, 1e-8f, 0.1f, 0.001f, 1.0f};
     return adamw_step(&bench->exec, &part, 1, spec);
