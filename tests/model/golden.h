@@ -19,7 +19,8 @@ enum { GOLDEN_PATH = 512 };
     "gpt2", "gpt2-untied-padded", "gpt2-documents", "gpt2-both-ways", "bert-pretrain",                       \
         "bert-pretrain-padded", "bert-mlm", "bert-nsp", "bert-span", "bert-classify", "bert-regression",     \
         "bert-regression-3", "bert-multilabel", "llama", "llama-3", "llama-bias", "mistral",                 \
-        "mistral-documents", "qwen2", "qwen2-both-ways", "qwen3", "llama-dynamic", "qwen3-yarn"
+        "mistral-documents", "qwen2", "qwen2-both-ways", "qwen3", "llama-dynamic", "qwen3-yarn", "mixtral",  \
+        "mixtral-balance", "qwen2-moe", "qwen3-moe", "qwen3-moe-top-3", "qwen3-moe-balance"
 
 typedef struct Golden {
     char dir[GOLDEN_PATH];
@@ -54,6 +55,10 @@ static inline RunnerSpec golden_spec(const Golden *golden, const char *kernels, 
     assert_ok(kernels_find(kernels, &spec.table));
     const json_t *train = json_object_get(golden->facts, "train");
     spec.train = train != NULL;
+    /* Mixtures: without losses that balance the experts, or with the case's. */
+    spec.balance = json_object_get(train, "aux_coef") ? BALANCE_AUX : BALANCE_NONE;
+    spec.balance_coef = json_number_or(train, "aux_coef", 0);
+    spec.z_coef = json_number_or(train, "z_coef", 0);
     if (train)
         spec.optim = (OptimSpec){.beta1 = 0.9,
                                  .beta2 = 0.999,

@@ -39,6 +39,15 @@ static double distance(const float *a, const float *b, int64_t count) {
     return sqrt(total);
 }
 
+/* Mixtures leave padding out, whose logits mean nothing. */
+static void skip_padding(const Golden *golden, const HostBatch *batch, float *found, const float *expected) {
+    int64_t V = golden->model->config.vocab;
+    for (int64_t b = 0; b < batch->B && golden->model->config.experts; b++) {
+        int64_t from = (b * batch->T + batch->lens[b]) * V, end = (b + 1) * batch->T * V;
+        for (int64_t i = from; i < end; i++) found[i] = expected[i];
+    }
+}
+
 static double check_logits(Golden *golden, const HostBatch *batch) {
     double max_error = 0;
     for (HeadId head = 0; head < HEAD_COUNT; head++) {
@@ -51,6 +60,7 @@ static double check_logits(Golden *golden, const HostBatch *batch) {
         CLEANUP(mem_freep) float *found = NULL;
         assert_ok(mem_new((size_t)count, sizeof *found, &found));
         assert_ok(runner_logits(golden->runner, batch, head, found));
+        skip_padding(golden, batch, found, expected);
         max_error = worst(max_error, max_difference(found, expected, count));
     }
     assert_true(max_error <= LOGIT_LIMIT);
@@ -111,12 +121,39 @@ static Store *load_store(Golden *golden, const char *folder) {
 static double check_gradients(Golden *golden, HostBatch *batch, char *ret_name) {
     CLEANUP(store_freep) Store *expected = load_store(golden, "grads");
     StepResult result;
+    RunnerSpec *spec = &golden->runner->spec, kept = *spec;
     assert_non_null(expected);
+    spec->balance = BALANCE_NONE; /* these are the gradients of the loss alone */
+    spec->z_coef = 0;
     assert_ok(runner_gradients(golden->runner, &batch, 1, 1, &result));
+    *spec = kept;
     assert_true(fabs(result.loss - golden_number(golden->facts, "loss")) <= LOSS_LIMIT * result.loss);
     double max_error = compare_stores(golden->runner->grads, expected, result.grad_norm, ret_name);
     if (!(max_error <= GRADIENT_LIMIT)) fail_msg("gradient of %s: relative error %g", ret_name, max_error);
     return max_error;
+}
+
+/* A mixture: how many tokens each expert had in a step, exactly, and the losses that balance them. */
+static void check_experts(const Golden *golden, size_t step, const StepResult *result) {
+    const json_t *train = json_object_get(golden->facts, "train");
+    const json_t *counts = json_array_get(json_object_get(train, "expert_counts"), step);
+    const ModelConfig *c = &golden->model->config;
+    size_t sparse = 0;
+    assert_int_equal(counts != NULL, c->experts > 0);
+    if (!counts) return;
+    for (int64_t layer = 0; layer < c->layers; layer++) {
+        if (!config_sparse(c, layer)) continue;
+        const json_t *expected = json_array_get(counts, sparse++);
+        assert_int_equal(json_array_size(expected), c->experts);
+        for (int64_t e = 0; e < c->experts; e++)
+            assert_int_equal(golden->runner->balance.now[layer * c->experts + e],
+                             json_integer_value(json_array_get(expected, (size_t)e)));
+    }
+    assert_int_equal(json_array_size(counts), sparse);
+    const json_t *aux = json_object_get(train, "aux"), *z = json_object_get(train, "z");
+    if (!aux) return;
+    assert_true(fabs(result->experts.balance / json_number_value(json_array_get(aux, step)) - 1) < 1e-5);
+    assert_true(fabs(result->experts.z / json_number_value(json_array_get(z, step)) - 1) < 1e-4);
 }
 
 /* Each step has two micro-batches with different loss counts. */
@@ -149,6 +186,7 @@ static double check_steps(Golden *golden) {
         if (!(fabs(result.grad_norm - grad_norm) <= 1e-3 * grad_norm))
             fail_msg("step %d: gradient norm %.9g; expected %.9g", (int)step, result.grad_norm, grad_norm);
         max_error = worst(max_error, relative);
+        check_experts(golden, at, &result);
         for (int k = 0; k < 2; k++) host_batch_free(micros[k]);
     }
     return max_error;
@@ -305,12 +343,12 @@ static void test_tiny_gpt2(void **state) {
 }
 
 int main(void) {
-    static const char *const names[] = {GOLDEN_STEPS,   "gpt2-layer-scale", "gpt2-unscaled-relu",
-                                        "llama-yarn",   "llama-longrope",   "mistral-longrope",
-                                        "qwen2-linear", "qwen2-dynamic",    "qwen3-llama3",
-                                        "bert-bare",    "tiny-gpt2"};
+    static const char *const names[] = {
+        GOLDEN_STEPS,       "gpt2-layer-scale", "gpt2-unscaled-relu", "llama-yarn",   "llama-longrope",
+        "mistral-longrope", "qwen2-linear",     "qwen2-dynamic",      "qwen3-llama3", "olmoe",
+        "olmoe-bias",       "bert-bare",        "tiny-gpt2"};
     const char *const backends[] = {test_on_cuda() ? "cuda" : "ref", test_kernels()};
-    enum { NAMES = sizeof names / sizeof *names, EXTRA = 3, COUNT = 2 * NAMES + EXTRA };
+    enum { NAMES = sizeof names / sizeof *names, EXTRA = 4, COUNT = 2 * NAMES + EXTRA };
     Spec spec[COUNT];
     struct CMUnitTest tests[COUNT];
     for (int i = 0; i < 2 * NAMES; i++)
@@ -319,6 +357,7 @@ int main(void) {
     spec[2 * NAMES] = (Spec){"gpt2", test_kernels(), RECOMPUTE_BLOCK, 2};
     spec[2 * NAMES + 1] = (Spec){"bert-pretrain-padded", test_kernels(), RECOMPUTE_SELECTIVE, 1};
     spec[2 * NAMES + 2] = (Spec){"llama-3", test_kernels(), RECOMPUTE_SELECTIVE, 2};
+    spec[2 * NAMES + 3] = (Spec){"qwen2-moe", test_kernels(), RECOMPUTE_BLOCK, 2};
     for (int i = 0; i < COUNT; i++) {
         CMUnitTestFunction function = test_case;
         if (!strcmp(spec[i].name, "bert-bare")) function = test_bare;
