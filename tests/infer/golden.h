@@ -26,9 +26,17 @@ static const char *const golden_cases[] = {
     "qwen2-dynamic",
     "qwen3-yarn",
     "qwen3-llama3",
+    "mixtral",
+    "mixtral-balance",
+    "qwen2-moe",
+    "qwen3-moe",
+    "qwen3-moe-top-3",
+    "qwen3-moe-balance",
+    "olmoe",
+    "olmoe-bias",
 };
 
-enum { GOLDEN_CASES = 19, GOLDEN_PROMPTS = 8, GOLDEN_TOKENS = 64 };
+enum { GOLDEN_CASES = 27, GOLDEN_PROMPTS = 8, GOLDEN_TOKENS = 64 };
 
 typedef struct Golden {
     int count;
