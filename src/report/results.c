@@ -34,6 +34,9 @@ static void forget_metrics(Run *run) {
     curve_done(&run->busy);
     curve_done(&run->tokens);
     curve_done(&run->elapsed);
+    curve_done(&run->peak_load);
+    curve_done(&run->entropy);
+    curve_done(&run->balance_loss);
     free(run->diverged);
     run->diverged = NULL;
     run->epoch_count = 0;
@@ -132,6 +135,19 @@ static Status put_elapsed(Run *run, double step, double elapsed) {
     return put_point(curve, step, run->earlier_s + elapsed);
 }
 
+static Status put_experts(Run *run, double step, const json_t *experts) {
+    const struct {
+        Curve *curve;
+        const char *key;
+    } of[] = {
+        {&run->peak_load, "peak_load"}, {&run->entropy, "entropy"}, {&run->balance_loss, "balance_loss"}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        double value = json_number_or(experts, of[i].key, NAN);
+        if (value >= 0 && value < 1e9) TRY(put_point(of[i].curve, step, value));
+    }
+    return OK;
+}
+
 /* Unreadable and implausible lines are skipped and counted in *bad. */
 static Status read_line(Run *run, const char *line, size_t size, History *history, size_t *bad) {
     CLEANUP(json_decrefp) json_t *entry = json_loadb(line, size, 0, NULL);
@@ -153,6 +169,7 @@ static Status read_line(Run *run, const char *line, size_t size, History *histor
     double tokens = json_number_or(entry, "tokens", NAN), elapsed = json_number_or(entry, "elapsed_s", NAN);
     if (tokens >= 0 && tokens < 1e18) TRY(put_point(&run->tokens, step, tokens));
     if (elapsed >= 0 && elapsed < 1e12) TRY(put_elapsed(run, step, elapsed));
+    TRY(put_experts(run, step, json_object_get(entry, "experts")));
     TRY(put_epoch(run, json_object_get(entry, "epoch_end")));
     history_take(history, entry);
     return OK;

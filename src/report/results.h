@@ -40,11 +40,12 @@ struct Run {
     RunSummary prediction; /* predicted summary of a run that was executed; without json: none */
     double samples;        /* training samples per epoch; 0: unknown */
     Curve loss, val_loss;
-    Curve step_ms, busy;   /* of the logged steps */
-    Curve tokens, elapsed; /* since the start; seconds */
-    char *diverged;        /* what its last line says went wrong; NULL: nothing */
-    double earlier_s;      /* while reading: seconds of the processes before the current one */
-    RunEpoch *epochs;      /* in order */
+    Curve step_ms, busy;                    /* of the logged steps */
+    Curve tokens, elapsed;                  /* since the start; seconds */
+    Curve peak_load, entropy, balance_loss; /* of mixtures, see ExpertStats */
+    char *diverged;                         /* what its last line says went wrong; NULL: nothing */
+    double earlier_s; /* while reading: seconds of the processes before the current one */
+    RunEpoch *epochs; /* in order */
     size_t epoch_count, epoch_capacity;
     Run *repeats; /* further executions of the same run, whose names and repeats are unset */
     size_t repeat_count, repeat_capacity;
