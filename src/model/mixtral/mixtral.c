@@ -56,7 +56,7 @@ static const Preset presets[] = {
 
 static void preset(const Preset *size, ModelConfig *config) {
     config->expert_inner = size->inner;
-    if (size->vocab) config->balance_coef = 0.02f; /* as published */
+    config->balance_coef = size->vocab ? 0.02f /* as published */ : 0.01f;
 }
 
 const Family family_mixtral = {
