@@ -3,8 +3,10 @@
 
 #include <string.h>
 
+#include "base/memory.h"
 #include "checkpoint/ckpt_save.h"
 #include "checkpoint/snapshot.h"
+#include "model/head.h"
 #include "train/job.h"
 #include "train/noise.h"
 
@@ -110,7 +112,7 @@ static Status add_sketches(const DryRunContext *context, bool gpu, CommBytes sen
     double spread;
     if (!runner->spec.train || !runner->spec.noise) return OK;
     mesh_sent(context->mesh, before);
-    TRY(shards_probe(runner->shards, runner->spec.micros, 0));
+    TRY(shards_probe(runner->shards, runner->shards->spec.micros, 0));
     TRY(shards_read_spread(runner->shards, &spread));
     mesh_sent(context->mesh, after);
     for (int k = 0; k < COMM_KINDS; k++) {
@@ -119,6 +121,16 @@ static Status add_sketches(const DryRunContext *context, bool gpu, CommBytes sen
         sent[k].between += after[k].between / (uint64_t)noise_every(gpu);
     }
     return OK;
+}
+
+/* The scores of a micro-batch, from which evaluations compute what no loss shows, such as F1. */
+static Status read_scores(const DryRunContext *context, const HostBatch *batch) {
+    const ModelConfig *config = &context->runner->model->config;
+    HeadId head = heads_first(config->outputs_mask);
+    int64_t rows = batch->B * (head_at(head)->traits.pooled ? 1 : batch->T);
+    CLEANUP(mem_freep) float *scores = NULL;
+    TRY(mem_new((size_t)(rows * head_at(head)->width(config)), sizeof *scores, &scores));
+    return runner_logits(context->runner, batch, head, scores);
 }
 
 Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
@@ -146,6 +158,7 @@ Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
     double sums[LOSS_COUNT] = {0};
     int64_t counts[LOSS_COUNT] = {0};
     if (run->evals) TRY(runner_eval(context.runner, context.micro, run->evals, sums, counts, NULL));
+    if (run->evals && run->scores) TRY(read_scores(&context, run->batch));
     count_params(context.runner, &result);
     result.overlaps = context.runner->overlap.operands[0].data != NULL;
     for (int tag = 0; tag < MEM_TAGS; tag++) result.memory.tag[tag] = context.device->mem[tag].peak;

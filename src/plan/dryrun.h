@@ -37,6 +37,7 @@ typedef struct DryRunSpec {
     const HostBatch *batch; /* used for every micro-batch; only its sizes matter */
     const HostBatch *first; /* the same in the first step; NULL: batch */
     int evals;              /* micro-batches of an evaluation; 0: no evaluation */
+    bool scores;            /* evaluations also read the scores of the model's first head */
     bool timed;             /* record the events of a step */
 } DryRunSpec;
 

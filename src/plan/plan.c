@@ -266,8 +266,10 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
                       .batch = batch,
                       .first = first,
                       .timed = spec->timed || spec->software,
-                      .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT};
+                      .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT,
+                      .scores = task_validation_scores(job)};
     run.spec.whole_blocks = spec->software != NULL;
+    run.spec.step_micros = run.spec.micros;
     run.spec.micros = micros_for_memory(&run.spec, spec->mesh.pp);
     TRY(check_work(&run, &plan.model));
     TRY(run_stages(&plan, &run, spec));

@@ -140,6 +140,8 @@ void job_fill_synthetic(const Job *job, HostBatch *batch);
  * `validating`: only those that a run reports. Collective. */
 MUST_USE Status task_scores(const Job *job, const Dataset *data, int64_t limit, bool validating,
                             json_t *result);
+/* Whether the validations of a run have such metrics. */
+bool task_validation_scores(const Job *job);
 
 /* A fingerprint of a data set: its size and a hash of up to 16 examples spread over it. */
 MUST_USE Status job_fingerprint(const Job *job, const Dataset *data, uint64_t *ret_fingerprint);

@@ -11,6 +11,10 @@ Status task_prepare(Job *job, ModelConfig *config) {
     return tasks[job->task].prepare ? tasks[job->task].prepare(job, config) : OK;
 }
 
+bool task_validation_scores(const Job *job) {
+    return tasks[job->task].scores && config_problem(&job->model->config) != PROBLEM_REGRESSION;
+}
+
 Status task_scores(const Job *job, const Dataset *data, int64_t limit, bool validating, json_t *result) {
     if (!tasks[job->task].scores) return OK;
     return tasks[job->task].scores(job, data, limit, validating, result);

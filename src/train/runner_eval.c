@@ -118,7 +118,8 @@ static Status share_scores(const Runner *runner, bool has_heads, float *out, siz
     int64_t root = has_heads ? stages->rank : -1;
     if (stages->size == 1) return OK;
     TRY(host_reduce(stages, &root, 1, DT_I64, REDUCE_MAX));
-    return host_broadcast(stages, out, bytes, (int)root);
+    /* In a dry run, no other stage says that it has them. */
+    return host_broadcast(stages, out, bytes, root < 0 ? 0 : (int)root);
 }
 
 Status runner_logits(Runner *runner, const HostBatch *batch, HeadId head, float *out) {

@@ -132,13 +132,18 @@ int runner_joined(const Runner *runner) {
     return runner_parts(runner->mesh)->size / runner->mesh->extent[AXIS_CP];
 }
 
+static int micros_of_step(const RunnerSpec *spec) {
+    int micros = spec->step_micros ? spec->step_micros : spec->micros;
+    return micros ? micros : 1;
+}
+
 /* The size of a micro-batch's sketch, from figures that are the same in every layout: the more micro-batches
  * a step has, the less precise each sketch needs to be, and for small models a large one would cost more than
  * reading the gradients. All sketches of a replica together usually take at most 2 MB. */
 static int64_t sketch_size(const Runner *runner) {
     const RunnerSpec *spec = &runner->spec;
     enum { LARGEST = 1 << 15, SMALLEST = 1 << 11, ALL = 1 << 18, SMALL_MODEL = 1 << 8 };
-    int64_t micros = (int64_t)spec->micros * runner_worker_size(runner), size = LARGEST, params = 0;
+    int64_t micros = (int64_t)micros_of_step(spec) * runner_worker_size(runner), size = LARGEST, params = 0;
     if (!spec->train || !spec->noise || micros < 2) return 0;
     for (ModelParam param = {0}; model_param_next(runner->model, &param);) params += param_count(param.desc);
     while (size > SMALLEST && size * micros > ALL) size /= 2;
@@ -176,7 +181,7 @@ static Status alloc_units(Runner *runner) {
                        .parts = runner_parts(mesh),
                        .ends = mesh->ends,
                        .sketch = sketch_size(runner),
-                       .micros = spec->micros ? spec->micros : 1,
+                       .micros = micros_of_step(spec),
                        .optim = spec->optim,
                        .grad_type = spec->grad_type,
                        .by_unit = runner_updates_by_unit(runner),

@@ -84,18 +84,51 @@ static void counts_parameters(void **state) {
     assert_int_equal(stored(plan), 8424118288);
 }
 
-/* The planned memory of every tag equals what the run's summary reports. */
+/* The planned memory of every tag equals what the run's summary reports, also with more micro-batches than
+ * are dry-run. */
 static void agrees_with_a_run(void **state) {
-    json_t *plan = planned(program_run("plan", "--model", "gpt2-tiny", "--vocab", "257", "--seq", "64",
-                                       "--batch", "8", "--micro-batch", "4", "--threads", "1", "--json"));
-    json_t *summary =
-        planned(program_run("train", "--model", "gpt2-tiny", "--data", "self", "--seq", "64", "--batch", "8",
-                            "--micro-batch", "4", "--threads", "1", "--steps", "2", "--quiet", "--json"));
-    const json_t *peaks = json_object_get(json_array_get(json_object_get(summary, "ranks"), 0), "peak_bytes");
-    assert_int_equal(json_object_size(peaks), 8);
-    assert_true(json_equal(json_object_get(plan, "memory_per_rank"), peaks));
-    json_decref(plan);
-    json_decref(summary);
+    static const char *const micros[] = {"4", "1"};
+    for (int i = 0; i < 2; i++) {
+        json_t *plan =
+            planned(program_run("plan", "--model", "gpt2-tiny", "--vocab", "257", "--seq", "64", "--batch",
+                                "8", "--micro-batch", micros[i], "--threads", "1", "--json"));
+        json_t *summary = planned(program_run("train", "--model", "gpt2-tiny", "--data", "self", "--seq",
+                                              "64", "--batch", "8", "--micro-batch", micros[i], "--threads",
+                                              "1", "--steps", "2", "--quiet", "--json"));
+        const json_t *ranks = json_object_get(summary, "ranks");
+        const json_t *peaks = json_object_get(json_array_get(ranks, 0), "peak_bytes");
+        assert_int_equal(json_object_size(peaks), 8);
+        assert_true(json_equal(json_object_get(plan, "memory_per_rank"), peaks));
+        json_decref(plan);
+        json_decref(summary);
+    }
+}
+
+/* Validations of a classifier also read its scores. */
+static void agrees_with_a_classifier(void **state) {
+    char dir[] = "/tmp/weft-plan-XXXXXX", rows[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(rows, sizeof rows, "%s/rows.csv", dir);
+    static const char text[] = "text,label\none,0\ntwo,1\nthree,2\nfour,0\nfive,1\nsix,2\nseven,0\neight,1\n";
+    assert_ok(file_replace(rows, text, sizeof text - 1));
+    for (int pp = 1; pp <= 1 + mpi_built(); pp++) {
+        const char *stages = pp == 1 ? "1" : "2";
+        json_t *plan = planned(program_run("plan", "--model", "bert-tiny", "--vocab", "261", "--task",
+                                           "classify", "--labels", "3", "--seq", "16", "--batch", "4",
+                                           "--micro-batch", "2", "--pp", stages, "--threads", "1", "--json"));
+        json_t *summary =
+            planned(program_run("train", "--model", "bert-tiny", "--data", rows, "--val", rows, "--task",
+                                "classify", "--seq", "16", "--batch", "4", "--micro-batch", "2", "--pp",
+                                stages, "--threads", "1", "--steps", "2", "--quiet", "--json"));
+        for (int stage = 0; stage < pp; stage++) {
+            const json_t *own = json_array_get(json_object_get(plan, "stages"), (size_t)stage);
+            const json_t *rank = json_array_get(json_object_get(summary, "ranks"), (size_t)stage);
+            assert_true(json_equal(json_object_get(own, "memory"), json_object_get(rank, "peak_bytes")));
+        }
+        json_decref(plan);
+        json_decref(summary);
+    }
+    assert_ok(dir_remove(dir));
 }
 
 /* The fullest rank of a two-rank run that writes checkpoints uses the planned memory for saving. With Muon,
@@ -731,6 +764,7 @@ int main(void) {
         cmocka_unit_test(refuses_diagrams),
         cmocka_unit_test(counts_parameters),
         cmocka_unit_test(agrees_with_a_run),
+        cmocka_unit_test(agrees_with_a_classifier),
         cmocka_unit_test(agrees_with_saving),
         cmocka_unit_test(plans_workers),
         cmocka_unit_test(shards_vocabularies),
