@@ -57,11 +57,11 @@ bool decoder_write_qwen_experts(json_t *json, const ModelConfig *config);
 /* The names of their tensors, except Mixtral's. */
 extern const HfRule decoder_expert_names[];
 
-/* The members that all of their rows have. */
+/* The members that all of their rows have; `table` has the names of their tensors. */
 /* clang-format off */
-#define DECODER_FAMILY \
-    .outputs = OUTPUT_LM, .output = &block_ops_lm_output, .prefix = "model.", .output_matrix = "lm_head.weight", \
-    .buffers = decoder_buffers, .gguf_names = decoder_gguf_names
+#define DECODER_FAMILY(table) \
+    .outputs = OUTPUT_LM, .output = &block_ops_lm_output, .names = (table), .prefix = "model.", \
+    .output_matrix = "lm_head.weight", .buffers = decoder_buffers, .gguf_names = decoder_gguf_names
 /* clang-format on */
 
 #endif

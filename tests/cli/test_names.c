@@ -552,7 +552,8 @@ static void published_models(void **state) {
         {"Llama-3.1-8B", "did you mean llama-3-8b, llama-3.2-1b or "},
         {"qwen", "did you mean qwen3-8b, "},
         {"mistral7b", "did you mean mistral-7b or mistral-5m?"},
-        {"phi", "presets include gpt2, bert-base, llama-1m, mistral-5m, qwen2.5-0.5b, qwen3-0.6b\n"},
+        {"phi", "presets include gpt2, bert-base, llama-1m, mistral-5m, qwen2.5-0.5b, qwen3-0.6b, moe-1m, "
+                "qwen1.5-moe-a2.7b, moe-1b, olmoe-1b-7b\n"},
         {"meta-llama/Llama-3.1-8B", "directory; similar presets, with random weights: llama-3-8b, "},
         {"https://hub.example/gpt2", "expected a checkpoint directory or a preset; for the released weights, "
                                      "run 'weft fetch gpt2' and pass @gpt2; the preset gpt2 has the same"},

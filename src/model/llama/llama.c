@@ -61,9 +61,16 @@ static void preset(const Preset *size, ModelConfig *config) {
 }
 
 const Family family_llama = {
-    DECODER_FAMILY,         .type = "llama",     .title = "Llama",
-    .defaults = defaults,   .read = read_config, .write = write_config,
-    .names = decoder_names, .classes = "Llama",  .presets = presets,
-    .preset = preset,       .gguf = "llama",     .gguf_obstacle = decoder_gguf_obstacle,
+    DECODER_FAMILY(decoder_names),
+    .type = "llama",
+    .title = "Llama",
+    .defaults = defaults,
+    .read = read_config,
+    .write = write_config,
+    .classes = "Llama",
+    .presets = presets,
+    .preset = preset,
+    .gguf = "llama",
+    .gguf_obstacle = decoder_gguf_obstacle,
     .gguf_pairs = true,
 };

@@ -37,9 +37,16 @@ static void preset(const Preset *size, ModelConfig *config) {
 }
 
 const Family family_mistral = {
-    DECODER_FAMILY,         .type = "mistral",    .title = "Mistral",
-    .defaults = defaults,   .read = read_config,  .write = write_config,
-    .names = decoder_names, .classes = "Mistral", .presets = presets,
-    .preset = preset,       .gguf = "llama",      .gguf_obstacle = decoder_gguf_obstacle,
+    DECODER_FAMILY(decoder_names),
+    .type = "mistral",
+    .title = "Mistral",
+    .defaults = defaults,
+    .read = read_config,
+    .write = write_config,
+    .classes = "Mistral",
+    .presets = presets,
+    .preset = preset,
+    .gguf = "llama",
+    .gguf_obstacle = decoder_gguf_obstacle,
     .gguf_pairs = true,
 };

@@ -38,7 +38,7 @@ static json_t *write_config(const ModelConfig *config) {
     return NULL;
 }
 
-static const HfRule names[] = {
+static const HfRule mixtral_expert_names[] = {
     DECODER_RULES,
     {"layer.*.moe.router", "layers.*.block_sparse_moe.gate", PART_WHOLE, true, false},
     {"layer.*.moe.up", "layers.*.block_sparse_moe.experts.*.w1", PART_EVEN, true, false},
@@ -60,6 +60,13 @@ static void preset(const Preset *size, ModelConfig *config) {
 }
 
 const Family family_mixtral = {
-    DECODER_FAMILY,        .type = "mixtral", .title = "Mixtral",   .defaults = defaults, .read = read_config,
-    .write = write_config, .names = names,    .classes = "Mixtral", .presets = presets,   .preset = preset,
+    DECODER_FAMILY(mixtral_expert_names),
+    .type = "mixtral",
+    .title = "Mixtral",
+    .defaults = defaults,
+    .read = read_config,
+    .write = write_config,
+    .classes = "Mixtral",
+    .presets = presets,
+    .preset = preset,
 };

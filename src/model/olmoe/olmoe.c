@@ -57,13 +57,12 @@ static void preset(const Preset *size, ModelConfig *config) {
 }
 
 const Family family_olmoe = {
-    DECODER_FAMILY,
+    DECODER_FAMILY(decoder_expert_names),
     .type = "olmoe",
     .title = "OLMoE",
     .defaults = defaults,
     .read = read_config,
     .write = write_config,
-    .names = decoder_expert_names,
     .classes = "Olmoe",
     .presets = presets,
     .preset = preset,

@@ -44,7 +44,15 @@ static const char *gguf_obstacle(const ModelConfig *config) {
 }
 
 const Family family_qwen2 = {
-    DECODER_FAMILY,      .type = "qwen2",       .title = "Qwen2",       .defaults = defaults,
-    .read = read_config, .write = write_config, .names = decoder_names, .classes = "Qwen2",
-    .presets = presets,  .preset = preset,      .gguf = "qwen2",        .gguf_obstacle = gguf_obstacle,
+    DECODER_FAMILY(decoder_names),
+    .type = "qwen2",
+    .title = "Qwen2",
+    .defaults = defaults,
+    .read = read_config,
+    .write = write_config,
+    .classes = "Qwen2",
+    .presets = presets,
+    .preset = preset,
+    .gguf = "qwen2",
+    .gguf_obstacle = gguf_obstacle,
 };

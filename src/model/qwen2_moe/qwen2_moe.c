@@ -94,7 +94,13 @@ static void preset(const Preset *size, ModelConfig *config) {
 }
 
 const Family family_qwen2_moe = {
-    DECODER_FAMILY,      .type = "qwen2_moe",   .title = "Qwen2-MoE",          .defaults = defaults,
-    .read = read_config, .write = write_config, .names = decoder_expert_names, .classes = "Qwen2Moe",
-    .presets = presets,  .preset = preset,
+    DECODER_FAMILY(decoder_expert_names),
+    .type = "qwen2_moe",
+    .title = "Qwen2-MoE",
+    .defaults = defaults,
+    .read = read_config,
+    .write = write_config,
+    .classes = "Qwen2Moe",
+    .presets = presets,
+    .preset = preset,
 };

@@ -44,8 +44,15 @@ static void preset(const Preset *size, ModelConfig *config) {
 }
 
 const Family family_qwen3 = {
-    DECODER_FAMILY,         .type = "qwen3",     .title = "Qwen3",
-    .defaults = defaults,   .read = read_config, .write = write_config,
-    .names = decoder_names, .classes = "Qwen3",  .presets = presets,
-    .preset = preset,       .gguf = "qwen3",     .gguf_obstacle = decoder_gguf_obstacle_qwen,
+    DECODER_FAMILY(decoder_names),
+    .type = "qwen3",
+    .title = "Qwen3",
+    .defaults = defaults,
+    .read = read_config,
+    .write = write_config,
+    .classes = "Qwen3",
+    .presets = presets,
+    .preset = preset,
+    .gguf = "qwen3",
+    .gguf_obstacle = decoder_gguf_obstacle_qwen,
 };

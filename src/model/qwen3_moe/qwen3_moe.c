@@ -69,7 +69,13 @@ static void preset(const Preset *size, ModelConfig *config) {
 }
 
 const Family family_qwen3_moe = {
-    DECODER_FAMILY,      .type = "qwen3_moe",   .title = "Qwen3-MoE",          .defaults = defaults,
-    .read = read_config, .write = write_config, .names = decoder_expert_names, .classes = "Qwen3Moe",
-    .presets = presets,  .preset = preset,
+    DECODER_FAMILY(decoder_expert_names),
+    .type = "qwen3_moe",
+    .title = "Qwen3-MoE",
+    .defaults = defaults,
+    .read = read_config,
+    .write = write_config,
+    .classes = "Qwen3Moe",
+    .presets = presets,
+    .preset = preset,
 };
