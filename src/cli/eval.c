@@ -101,7 +101,7 @@ static const Option squad_table[] = {
 #define EVAL_AXIS(...) AXIS_OPTION(EvalArgs, __VA_ARGS__)
 static const Option layout_table[] = {
     {OPT_INT("ranks", EvalArgs, layout.ranks), .fallback = "0", RANGE(1, 1 << 20),
-     .shown = "what mpirun or srun started, else dp x tp x pp",
+     .shown = "what mpirun or srun started, else dp x tp x pp x cp",
      .help = "Number of ranks, as in 'weft train'."},
     HOST_OPTIONS(EvalArgs, layout.)
     MESH_AXES(EVAL_AXIS)

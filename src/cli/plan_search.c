@@ -237,7 +237,9 @@ static void show_counts(const json_t *result, FILE *out) {
     SearchGrids grids = {.all = (int)json_number_at(layouts, "grids"),
                          .by_heads = (int)json_number_at(layouts, "grids_without_heads"),
                          .by_layers = (int)json_number_at(layouts, "grids_without_layers"),
-                         .by_batch = (int)json_number_at(layouts, "grids_without_batch")};
+                         .by_batch = (int)json_number_at(layouts, "grids_without_batch"),
+                         .by_context = (int)json_number_at(layouts, "grids_without_context"),
+                         .context = json_is_true(json_object_get(layouts, "context"))};
     fprintf(out, "\n%.0f valid layouts, %.0f estimated to fit; the %.0f most promising were planned in full.",
             json_number_at(layouts, "legal"), json_number_at(layouts, "fit_by_estimate"),
             json_number_at(layouts, "planned"));

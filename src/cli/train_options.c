@@ -313,8 +313,8 @@ static const Option run_table[] = {
 #define TRAIN_AXIS(...) AXIS_OPTION(TrainArgs, __VA_ARGS__)
 static const Option layout_table[] = {
     {OPT_INT("ranks", TrainArgs, layout.ranks), .fallback = "0", RANGE(1, 1 << 20),
-     .shown = "what mpirun or srun started, else dp x tp x pp",
-     .help = "Number of ranks (processes), started with mpirun: data x tensor x pipeline parallelism."},
+     .shown = "what mpirun or srun started, else dp x tp x pp x cp",
+     .help = "Number of ranks (processes), started with mpirun: data x tensor x pipeline x context parallelism."},
     HOST_OPTIONS(TrainArgs, layout.)
     MESH_AXES(TRAIN_AXIS)
     EXPERT_OPTION(TrainArgs, layout.)

@@ -108,9 +108,9 @@ MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool
 /* The options of the axes, with their fields in `layout` of a structure. */
 #define AXIS_OPTION(Args, id, name, title, place, distance, use, copies, shown_, help_)                      \
     {OPT_INT(#name, Args, layout.name), .fallback = AXIS_##id ? "1" : "0", RANGE(1, 1 << 20),                \
-     .shown = AXIS_##id ? NULL : "ranks / (tp x pp)", .help = (help_)},
+     .shown = AXIS_##id ? NULL : "ranks / (tp x pp x cp)", .help = (help_)},
 
-/* Completes the layout so that dp x tp x pp is the number of ranks, or suggests one that works. `world`:
+/* Completes the layout so that dp x tp x pp x cp is the number of ranks, or suggests one that works. `world`:
  * number of ranks started by a launcher; 0: not under a launcher. */
 MUST_USE Status layout_settle(const Invocation *call, Layout *layout, int64_t world);
 /* The number of replicas, before the ranks start; 1 if the layout is not valid. */

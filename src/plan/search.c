@@ -505,7 +505,10 @@ static Status refuse_space(const Finder *finder) {
     const SearchGrids *grids = &finder->found.grids;
     const Settings *c = &finder->spec->base.config;
     int ranks = finder->spec->ranks;
-    if (!grids->all) return USAGE("{ranks} %d: not a multiple of the given {dp} x {tp} x {pp}", ranks);
+    char given[MESH_TEXT];
+    if (!grids->all)
+        return USAGE("{ranks} %d is not a multiple of the given %s", ranks,
+                     mesh_join(finder->spec->base.mesh, finder->spec->axes, " x ", given));
     if (grids->by_heads == grids->all) return refuse_tensor(ranks, &finder->found.model);
     if (grids->by_batch)
         return USAGE(

@@ -53,9 +53,11 @@ typedef struct SearchResult {
     StepEstimate time; /* set even if it does not fit */
 } SearchResult;
 
-/* The number of factorizations dp x tp x pp, and of those invalid because of the heads, layers or batch. */
+/* The number of factorizations dp x tp x pp, also x cp if `context`, and of those invalid because of the
+ * heads, layers or batch, or because no mode of context parallelism can have them. */
 typedef struct SearchGrids {
-    int all, by_heads, by_layers, by_batch;
+    int all, by_heads, by_layers, by_batch, by_context;
+    bool context;
 } SearchGrids;
 
 /* Alternatives that are compared with the fastest layout. */

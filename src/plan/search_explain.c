@@ -220,18 +220,18 @@ Status search_json(const Search *search, const SearchSpec *spec, const Cluster *
     json_t *best = json_array();
     for (int i = 0; i < search->count; i++) json_array_append_new(best, plan_row(&search->best[i]));
     json_t *json = json_pack(
-        "{s:{s:s, s:I, s:I, s:I, s:I}, s:I, s:{s:s, s:s}, s:f, s:i, s:I, s:I, s:s, s:{s:i, s:i, s:i, s:i, "
-        "s:I, "
-        "s:I, s:I}, s:b, s:o, s:o}",
+        "{s:{s:s, s:I, s:I, s:I, s:I}, s:I, s:{s:s, s:s}, s:f, s:i, s:I, s:I, s:s, s:{s:b, s:i, s:i, s:i, "
+        "s:i, s:i, s:I, s:I, s:I}, s:b, s:o, s:o}",
         "model", "family", m->family->type, "layers", (json_int_t)m->layers, "hidden", (json_int_t)m->hidden,
         "heads", (json_int_t)m->heads, "vocab", (json_int_t)m->vocab, "params_total",
         (json_int_t)search->params_total, "cluster", "name", cluster->name, "device", cluster->device,
         "memory_available", search->available, "ranks", spec->ranks, "batch", (json_int_t)c->training.batch,
-        "seq", (json_int_t)search->seq, "precision", c->device.precision, "layouts", "grids",
-        search->grids.all, "grids_without_heads", search->grids.by_heads, "grids_without_layers",
-        search->grids.by_layers, "grids_without_batch", search->grids.by_batch, "legal",
-        (json_int_t)search->legal, "fit_by_estimate", (json_int_t)search->estimated_to_fit, "planned",
-        (json_int_t)search->planned, "fits", search->count > 0, "best", best, "others", others_json(search));
+        "seq", (json_int_t)search->seq, "precision", c->device.precision, "layouts", "context",
+        search->grids.context, "grids", search->grids.all, "grids_without_heads", search->grids.by_heads,
+        "grids_without_layers", search->grids.by_layers, "grids_without_batch", search->grids.by_batch,
+        "grids_without_context", search->grids.by_context, "legal", (json_int_t)search->legal,
+        "fit_by_estimate", (json_int_t)search->estimated_to_fit, "planned", (json_int_t)search->planned,
+        "fits", search->count > 0, "best", best, "others", others_json(search));
     if (json && !search->count) {
         json_object_set_new(json, "smallest", plan_row(&search->smallest));
         json_object_set_new(json, "all_tried", json_boolean(search->all_tried));

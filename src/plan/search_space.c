@@ -172,7 +172,9 @@ static Status list_contexts(Enumerator *it) {
     }
     it->at.cp_mode = c->run.cp_mode;
     it->at.mesh.heads = it->spec->base.mesh.heads;
-    return given && !listed ? list_micro_batches(it) : OK;
+    if (given && !listed) return list_micro_batches(it);
+    it->space->grids.by_context += !listed;
+    return OK;
 }
 
 static Status list_grid(Enumerator *it, MeshSpec mesh) {
@@ -182,6 +184,7 @@ static Status list_grid(Enumerator *it, MeshSpec mesh) {
         if ((it->spec->axes & AXIS_SET(axis)) && mesh.extent[axis] != mesh_extent(it->spec->base.mesh, axis))
             return OK;
     grids->all++;
+    grids->context |= mesh_extent(mesh, AXIS_CP) > 1;
     bool splits =
         model->heads % mesh.tp == 0 && model->inner % mesh.tp == 0 && config_splits_groups(model, mesh.tp);
     if (!splits) return grids->by_heads++, OK;

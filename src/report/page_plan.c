@@ -231,12 +231,13 @@ void put_invalid_grids(FILE *out, const SearchGrids *grids) {
         int count;
     } reasons[] = {{"tp does not divide the heads", grids->by_heads},
                    {"more stages than layers", grids->by_layers},
-                   {"dp does not divide the batch", grids->by_batch}};
-    int bad = grids->by_heads + grids->by_layers + grids->by_batch;
+                   {"dp does not divide the batch", grids->by_batch},
+                   {"cp does not divide the sequence or the key-value heads", grids->by_context}};
+    int bad = grids->by_heads + grids->by_layers + grids->by_batch + grids->by_context;
     const char *separator = ": ";
     if (!bad) return;
-    fprintf(out, " Of %d factorizations dp x tp x pp, %d %s invalid", grids->all, bad,
-            bad == 1 ? "is" : "are");
+    fprintf(out, " Of %d factorizations dp x tp x pp%s, %d %s invalid", grids->all,
+            grids->context ? " x cp" : "", bad, bad == 1 ? "is" : "are");
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
         if (!reasons[i].count) continue;
         fprintf(out, "%s%s (%d)", separator, reasons[i].why, reasons[i].count);

@@ -465,6 +465,11 @@ static void search_context(void **state) {
     json_decref(found);
     assert_refused(2, "--cp 3 does not divide the sequence length 8192", "plan", "--search", "llama-1m",
                    "--seq", "8192", "--ranks", "3", "--batch", "1", "--cp", "3", "--cluster", "h200");
+    assert_ran(program_run("plan", "--search", "llama-1m", "--seq", "8192", "--ranks", "4", "--batch", "4",
+                           "--tp", "1", "--pp", "1", "--cluster", "h200"),
+               0, out,
+               "Of 3 factorizations dp x tp x pp x cp, 1 is invalid: cp does not divide the sequence or the "
+               "key-value heads (1).");
 }
 
 /* The built-in cluster of CPUs with four ranks on each node. */
@@ -552,8 +557,8 @@ static void search_table(void **state) {
                0, out, "No layout fits. The smallest, --dp ");
     assert_refused(2, "--search requires --cluster", "plan", "--search", "--ranks", "4");
     assert_refused(2, "--search requires --ranks N", "plan", "--search", "--cluster", "h200");
-    assert_refused(2, "--ranks 7: not a multiple", "plan", "--search", "--ranks", "7", "--tp", "2",
-                   "--cluster", "h200");
+    assert_refused(2, "--ranks 7 is not a multiple of the given tp 2", "plan", "--search", "--ranks", "7",
+                   "--tp", "2", "--cluster", "h200");
     assert_refused(2, "feed-forward size 704, and divide its 4 key-value heads or be a multiple of them",
                    "plan", "--search", "--ranks", "3", "--tp", "3", "--model", "llama-5m", "--cluster",
                    "h200");
