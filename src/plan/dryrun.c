@@ -123,6 +123,15 @@ static Status add_sketches(const DryRunContext *context, bool gpu, CommBytes sen
     return OK;
 }
 
+/* Runs validate before the first step. */
+static Status evaluate(DryRunContext *context, const DryRunSpec *run) {
+    double sums[LOSS_COUNT] = {0};
+    int64_t counts[LOSS_COUNT] = {0};
+    if (!run->evals) return OK;
+    use_batch(context, run, run->batch);
+    return runner_eval(context->runner, context->micro, run->evals, sums, counts, NULL);
+}
+
 /* The scores of a micro-batch, from which evaluations compute what no loss shows, such as F1. */
 static Status read_scores(const DryRunContext *context, const HostBatch *batch) {
     const ModelConfig *config = &context->runner->model->config;
@@ -139,6 +148,7 @@ Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
     CLEANUP(op_log_done) OpLog op_log = {0};
     TRY(context_init(&context, run, rank));
     TRY(synchronize(&context, &result));
+    TRY(evaluate(&context, run));
     CommBytes before[COMM_KINDS] = {0};
     for (int step = 1; step <= STEPS; step++) {
         StepResult step_result;
@@ -155,9 +165,6 @@ Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
         comm_bytes_add(&result.sent[k], result.synced[k], 1);
     }
     TRY(add_sketches(&context, strcmp(run->device, "cuda") == 0, result.sent));
-    double sums[LOSS_COUNT] = {0};
-    int64_t counts[LOSS_COUNT] = {0};
-    if (run->evals) TRY(runner_eval(context.runner, context.micro, run->evals, sums, counts, NULL));
     if (run->evals && run->scores) TRY(read_scores(&context, run->batch));
     count_params(context.runner, &result);
     result.overlaps = context.runner->overlap.operands[0].data != NULL;

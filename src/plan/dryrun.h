@@ -43,7 +43,7 @@ typedef struct DryRunSpec {
 
 void dryrun_rank_done(DryRunRank *rank);
 MUST_USE Status dryrun_rank_copy(DryRunRank *ret_rank, const DryRunRank *rank);
-/* Executes two steps, and an evaluation if requested, as this rank. */
+/* Executes an evaluation, if requested, and two steps as this rank. */
 MUST_USE Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank);
 
 #endif

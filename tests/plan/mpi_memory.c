@@ -29,9 +29,27 @@ static HostBatch *largest_batch(const Layout *layout, int replica) {
     return largest;
 }
 
+/* Validates before the first step, as runs do. */
+static Outcome run_validated(Group *world, const Layout *layout) {
+    Outcome outcome = run_new(world, layout);
+    int count = outcome.runner->spec.micros;
+    HostBatch *micro[BATCH];
+    double sums[LOSS_COUNT] = {0};
+    int64_t counts[LOSS_COUNT] = {0};
+    for (int step = 0; step < STEPS; step++) {
+        StepResult result;
+        assert_ok(trial_micros(&outcome.trial, outcome.mesh->at[AXIS_DP], step, micro));
+        if (!step) assert_ok(runner_eval(outcome.runner, micro, count, sums, counts, NULL));
+        assert_ok(runner_step(outcome.runner, micro, count,
+                              &(StepSpec){.number = step + 1, .lr = trial_lr(layout)}, &result));
+        for (int i = 0; i < count; i++) host_batch_free(micro[i]);
+    }
+    return outcome;
+}
+
 static void check_plan(Group *world, const Layout *layout) {
     if (ranks_over("staged")) return; /* staged collectives use additional memory */
-    Outcome outcome = run(world, layout, STEPS);
+    Outcome outcome = run_validated(world, layout);
     HostBatch *batch = largest_batch(layout, outcome.mesh->at[AXIS_DP]);
     DryRunSpec dryrun = {.model = outcome.model,
                          .spec = trial_run_spec(layout, layout->mesh.dp),
