@@ -421,6 +421,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(dir_make(study.out));
     TRY(comparison_lock(study.out, &locked));
     children_watch_signals();
+    TRY(save(&study)); /* a directory with no more than the log of a failed download is this study's, too */
     TRY(fetch(&study));
     TRY(run_parts(&study));
     json_t *findings = NULL;

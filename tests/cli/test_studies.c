@@ -336,6 +336,11 @@ static void listed(void **state) {
     }
     assert_ran(program_run("study", "wikitext", "--scale", "small", "--out", fixture->out), 2, err,
                "study 'wikitext' has to fetch gpt2-tokenizer (1.50 MB)");
+    for (int i = 0; i < 2; i++) /* a study that could not fetch is repeated like any other */
+        assert_ran(program_run("study", "wikitext", "--scale", "small", "--out", fixture->out, "--yes",
+                               "--from", fixture->dir),
+                   1, err, "fetching failed: ");
+    assert_ok(dir_remove(fixture->out));
     static const char *const contents[] = {"DDP on two ranks shortens an epoch", "Model sizes: The study",
                                            "<h2>Replicas and pipelines: The study</h2>",
                                            "<h2>Quantization-aware training: Results</h2>"};
