@@ -13,8 +13,9 @@
 /* Set for ranks whose standard output goes to a terminal through this process. */
 #define OUTPUT_VARIABLE "WEFT_OUTPUT_TERMINAL"
 
+/* mpirun gives ranks a terminal of its own, wherever it writes what they print. */
 bool generate_to_terminal(FILE *out) {
-    return isatty(fileno(out)) || (launch_is_ours() && getenv(OUTPUT_VARIABLE));
+    return launch_is_ours() ? getenv(OUTPUT_VARIABLE) != NULL : isatty(fileno(out));
 }
 
 static bool has_input(const char *const *names, int count) {
