@@ -105,7 +105,8 @@ static const char *kind_of_files(const Invocation *call) {
     return json ? "json" : text ? "text" : "any";
 }
 
-/* The value as text; "" if the option is off or was not given. */
+/* The value as text; "" if the option is off or was not given. Replicas are all ranks with the same
+ * parameters, which other axes may divide sequences among. */
 static void value_of(const Invocation *call, const Slot *slot, char *buffer, size_t size) {
     const char *text = slot->option->type == OPTION_CHOICE ? option_choice(slot->option, slot->field)
                        : slot->option->type == OPTION_TEXT ? *(const char *const *)slot->field
@@ -116,7 +117,7 @@ static void value_of(const Invocation *call, const Slot *slot, char *buffer, siz
     case OPTION_LIST: snprintf(buffer, size, "%s", *slot->count ? "on" : ""); break;
     case OPTION_INT:
         snprintf(buffer, size, "%lld",
-                 (long long)(!strcmp(slot->option->name, "dp") ? layout_replicas(call)
+                 (long long)(!strcmp(slot->option->name, "dp") ? layout_copies(call)
                                                                : *(const int64_t *)slot->field));
         break;
     default: snprintf(buffer, size, "%s", text ? text : "");
@@ -152,10 +153,11 @@ static bool is_axis(const char *option) {
     return false;
 }
 
-/* Whether a command plans several layouts, which differ in this axis. */
+/* Whether a command plans several layouts, which differ in this axis or, for replicas, in their number. */
 static bool varies(const Invocation *call, const char *axis) {
-    if (invocation_given(call, "search")) return !invocation_given(call, axis);
-    return invocation_given(call, "sweep") && !strcmp(axis, "dp");
+    bool replicas = !strcmp(axis, "dp");
+    if (!invocation_given(call, "search")) return invocation_given(call, "sweep") && replicas;
+    return !invocation_given(call, axis) || (replicas && !invocation_given(call, "cp"));
 }
 
 /* Whether the option has no effect for the reason in the row. */

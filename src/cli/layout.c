@@ -115,19 +115,31 @@ Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
     return OK;
 }
 
-int64_t layout_replicas(const Invocation *call) {
+/* The layout before the ranks start; one rank if it is not valid. */
+static Layout layout_expected(const Invocation *call) {
+    const Layout alone = {.ranks = 1};
     const Slot *ranks = invocation_slot(call, "ranks");
-    if (!ranks) return 1;
+    if (!ranks) return alone;
     Launched launched = mpi_launched();
     Layout layout = {.ranks = *(const int64_t *)ranks->field};
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
         const Slot *slot = invocation_slot(call, axis_info(axis)->name);
-        if (!slot) return 1;
+        if (!slot) return alone;
         layout.extent[axis] = *(const int64_t *)slot->field;
     }
     CLEANUP(status_freep)
     Status invalid = layout_settle(call, &layout, launched.launched ? launched.size : 0);
-    return invalid ? 1 : layout.dp;
+    return invalid ? alone : layout;
+}
+
+int64_t layout_replicas(const Invocation *call) {
+    Layout layout = layout_expected(call);
+    return mesh_extent(layout_mesh(&layout), AXIS_DP);
+}
+
+int64_t layout_copies(const Invocation *call) {
+    Layout layout = layout_expected(call);
+    return mesh_copies(layout_mesh(&layout));
 }
 
 /* Divides the cores of a node among its ranks. */

@@ -319,14 +319,14 @@ static const Option layout_table[] = {
     MESH_AXES(TRAIN_AXIS)
     EXPERT_OPTION(TrainArgs, layout.)
     {OPT_INT("zero", TrainArgs, config.run.zero), .fallback = "0", RANGE(0, 3),
-     .help = "ZeRO stage. Shard across replicas: nothing (0), optimizer state (1), also gradients (2), "
-             "also parameters (3)."},
+     .help = "ZeRO stage. Shard across replicas, and the ranks of --cp: nothing (0), optimizer state (1), also "
+             "gradients (2), also parameters (3)."},
     {OPT_FLAG("zero-keep", TrainArgs, config.run.keep_params),
      .help = "With --zero 3, keep gathered parameters from forward to backward: less communication, more "
              "memory."},
     {OPT_INT("shard", TrainArgs, layout.shard), .fallback = "0", RANGE(1, 1 << 20), .shown = "all replicas",
      .help = "Hybrid sharding: shard within groups of N replicas, for example those of one node, each "
-             "group with a full copy. Must divide --dp. With --sync-every, such a group is a worker."},
+             "group with a full copy. Must divide dp x cp. With --sync-every, such a group is a worker."},
     {OPT_ENUM("grad-dtype", TrainArgs, config.run.grad_type, "TYPE", grad_type_names), .fallback = "fp32",
      .help = "Type in which gradients travel between replicas; they are computed and summed in fp32. What int8 "
              "rounds off is sent in the next step. --sync-dtype is the type of what workers exchange."},

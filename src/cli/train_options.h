@@ -115,6 +115,8 @@ MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool
 MUST_USE Status layout_settle(const Invocation *call, Layout *layout, int64_t world);
 /* The number of replicas, before the ranks start; 1 if the layout is not valid. */
 int64_t layout_replicas(const Invocation *call);
+/* The number of ranks with the same parameters, likewise. */
+int64_t layout_copies(const Invocation *call);
 /* The layout as a mesh, once it is settled. */
 MeshSpec layout_mesh(const Layout *layout);
 /* The value of an integer option; 0 if the command does not have it. */

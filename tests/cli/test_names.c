@@ -451,6 +451,7 @@ static void options_without_effect(void **state) {
     expect_warnings(train, WORDS("x", "--zero", "3", "--zero-keep", "--ranks", "2"), WORDS());
     expect_warnings(train, WORDS("x", "--zero", "1", "--ranks", "2", "--tp", "2"),
                     WORDS("--zero has no effect with a single replica; use more --ranks"));
+    expect_warnings(train, WORDS("x", "--zero", "1", "--grad-dtype", "bf16", "--cp", "2"), WORDS());
     expect_warnings(train, WORDS("x", "--zero", "0", "--no-zero-keep", "--no-sequence-parallel"), WORDS());
     expect_warnings(train, WORDS("x", "--loss-scale", "8", "--precision", "bf16", "--sequence-parallel"),
                     WORDS("--sequence-parallel has no effect without --tp 2 or more",
