@@ -110,8 +110,8 @@ Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
     layout->ranks = ranks;
     drop_groups(call, layout);
     fit_experts(call, layout);
-    if (!layout->shard && layout_number(call, "sync-every") && !layout_number(call, "zero"))
-        layout->shard = layout->cp ? layout->cp : 1;
+    bool workers = layout_number(call, "sync-every") && (!layout_number(call, "zero") || layout->cp > 1);
+    if (!layout->shard && workers) layout->shard = layout->cp ? layout->cp : 1;
     return OK;
 }
 

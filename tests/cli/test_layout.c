@@ -46,6 +46,26 @@ static void layouts_are_derived(void **state) {
     assert_fails(derive_layout("--data x --ranks 4", 6, &layout), 2, "--ranks 4 does not match the 6 ranks");
 }
 
+/* Without --shard, workers that train on their own are as small as their options allow: a replica. */
+static void workers_are_replicas(void **state) {
+    static const struct {
+        const char *line;
+        int64_t shard;
+    } cases[] = {{"--dp 2", 0},
+                 {"--dp 2 --sync-every 4", 1},
+                 {"--dp 2 --sync-every 4 --zero 1", 0}, /* refused later */
+                 {"--dp 2 --cp 2 --sync-every 4", 2},
+                 {"--dp 2 --cp 2 --sync-every 4 --zero 1", 2},
+                 {"--dp 2 --cp 2 --sync-every 4 --zero 1 --shard 4", 4}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        Layout layout;
+        char line[128];
+        snprintf(line, sizeof line, "--data x %s", cases[i].line);
+        assert_ok(derive_layout(line, 0, &layout));
+        assert_int_equal(layout.shard, cases[i].shard);
+    }
+}
+
 /* The command line overrides the file even through another option: a run resumes with a different number of
  * ranks. */
 static void command_line_overrides_file(void **state) {
@@ -118,6 +138,7 @@ static void experts_of_a_file_change(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_are_derived),
+        cmocka_unit_test(workers_are_replicas),
         cmocka_unit_test(command_line_overrides_file),
         cmocka_unit_test(context_of_a_file_changes),
         cmocka_unit_test(experts_of_a_file_change),
