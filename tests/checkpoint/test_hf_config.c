@@ -490,6 +490,48 @@ static const struct {
      "\"rope_scaling\":null,\"rope_theta\":100000,\"tie_word_embeddings\":true,"
      "\"vocab_size\":49152}",
      134515008, 64, 3, ROPE_PLAIN, 0, 100000, 0, NULL},
+    {"Mixtral-8x7B-v0.1",
+     "{\"architectures\":[\"MixtralForCausalLM\"],\"attention_dropout\":0.0,\"bos_token_id\":1,"
+     "\"eos_token_id\":2,\"hidden_act\":\"silu\",\"hidden_size\":4096,\"initializer_range\":0.02,"
+     "\"intermediate_size\":14336,\"max_position_embeddings\":32768,\"model_type\":\"mixtral\","
+     "\"num_attention_heads\":32,\"num_experts_per_tok\":2,\"num_hidden_layers\":32,"
+     "\"num_key_value_heads\":8,\"num_local_experts\":8,\"output_router_logits\":false,"
+     "\"rms_norm_eps\":1e-05,\"rope_theta\":1000000.0,\"router_aux_loss_coef\":0.02,"
+     "\"sliding_window\":null,\"tie_word_embeddings\":false,\"vocab_size\":32000}",
+     46702792704, 128, 8, ROPE_PLAIN, 0, 1000000, 0, "mixtral-8x7b"},
+    {"Qwen1.5-MoE-A2.7B",
+     "{\"architectures\":[\"Qwen2MoeForCausalLM\"],\"attention_dropout\":0.0,\"bos_token_id\":151643,"
+     "\"eos_token_id\":151643,\"hidden_act\":\"silu\",\"hidden_size\":2048,\"initializer_range\":0.02,"
+     "\"intermediate_size\":5632,\"max_position_embeddings\":8192,\"max_window_layers\":21,"
+     "\"model_type\":\"qwen2_moe\",\"num_attention_heads\":16,\"num_hidden_layers\":24,"
+     "\"num_key_value_heads\":16,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,"
+     "\"sliding_window\":32768,\"tie_word_embeddings\":false,\"use_sliding_window\":false,"
+     "\"vocab_size\":151936,\"decoder_sparse_step\":1,\"moe_intermediate_size\":1408,"
+     "\"shared_expert_intermediate_size\":5632,\"num_experts_per_tok\":4,\"num_experts\":60,"
+     "\"norm_topk_prob\":false,\"output_router_logits\":false,\"router_aux_loss_coef\":0.001}",
+     14315784192, 128, 16, ROPE_PLAIN, 0, 1000000, 0, "qwen1.5-moe-a2.7b"},
+    {"Qwen3-30B-A3B",
+     "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+     "\"bos_token_id\":151643,\"decoder_sparse_step\":1,\"eos_token_id\":151645,\"head_dim\":128,"
+     "\"hidden_act\":\"silu\",\"hidden_size\":2048,\"initializer_range\":0.02,"
+     "\"intermediate_size\":6144,\"max_position_embeddings\":40960,\"max_window_layers\":48,"
+     "\"mlp_only_layers\":[],\"model_type\":\"qwen3_moe\",\"moe_intermediate_size\":768,"
+     "\"norm_topk_prob\":true,\"num_attention_heads\":32,\"num_experts\":128,"
+     "\"num_experts_per_tok\":8,\"num_hidden_layers\":48,\"num_key_value_heads\":4,"
+     "\"output_router_logits\":false,\"rms_norm_eps\":1e-06,\"rope_scaling\":null,"
+     "\"rope_theta\":1000000.0,\"router_aux_loss_coef\":0.001,\"sliding_window\":null,"
+     "\"tie_word_embeddings\":false,\"use_sliding_window\":false,\"vocab_size\":151936}",
+     30532122624, 128, 4, ROPE_PLAIN, 0, 1000000, 0, "qwen3-30b-a3b"},
+    {"OLMoE-1B-7B-0924",
+     "{\"architectures\":[\"OlmoeForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,"
+     "\"clip_qkv\":null,\"eos_token_id\":50279,\"hidden_act\":\"silu\",\"hidden_size\":2048,"
+     "\"initializer_range\":0.02,\"intermediate_size\":1024,\"max_position_embeddings\":4096,"
+     "\"model_type\":\"olmoe\",\"norm_topk_prob\":false,\"num_attention_heads\":16,"
+     "\"num_experts\":64,\"num_experts_per_tok\":8,\"num_hidden_layers\":16,"
+     "\"num_key_value_heads\":16,\"output_router_logits\":false,\"pad_token_id\":1,"
+     "\"rms_norm_eps\":1e-05,\"rope_scaling\":null,\"rope_theta\":10000.0,"
+     "\"router_aux_loss_coef\":0.01,\"tie_word_embeddings\":false,\"vocab_size\":50304}",
+     6919161856, 128, 16, ROPE_PLAIN, 0, 10000, 0, "olmoe-1b-7b"},
 };
 
 static void reads_published_models(void **state) {

@@ -453,7 +453,8 @@ static void assets_are_copied(void **state) {
 static void golden_models_load(void **state) {
     const Fixture *fixture = *state;
     static const char *const names[] = {"gpt2",     "gpt2-untied-padded", "bert-bare",     "bert-classify",
-                                        "bert-mlm", "bert-nsp",           "bert-pretrain", "bert-span"};
+                                        "bert-mlm", "bert-nsp",           "bert-pretrain", "bert-span",
+                                        "mixtral",  "qwen2-moe",          "qwen3-moe",     "olmoe"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char dir[512];
         snprintf(dir, sizeof dir, "%s/golden/cases/%s", WEFT_TEST_DIR, names[i]);
