@@ -187,10 +187,13 @@ static Status check_divided(const RunnerSpec *run, const ModelConfig *c, const M
     char text[DIVISORS_TEXT];
     if (!mesh || mesh->ep == 1) return OK;
     if (!c->experts) return USAGE("{ep} %d: the model has no experts; drop {ep}", mesh->ep);
-    if (c->experts % mesh->ep)
+    if (c->experts % mesh->ep) {
+        MeshSpec spec = mesh_spec(mesh);
+        spec.ep = (int)c->experts;
+        int most = mesh_experts_fit(spec); /* divides both the experts and the ranks */
         return USAGE("{ep} %d does not divide the model's %lld experts; valid values: %s", mesh->ep,
-                     (long long)c->experts,
-                     format_divisors(text, c->experts, mesh_ranks(mesh_spec(mesh), AXES_COPIES)));
+                     (long long)c->experts, format_divisors(text, most, most));
+    }
     if (run->outer.every)
         return USAGE("{ep} %d cannot be combined with {sync-every}; drop one of them", mesh->ep);
     if (run->grad_type == GRAD_INT8)
