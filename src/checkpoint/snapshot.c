@@ -156,9 +156,11 @@ static Status write_item(const Snapshot *snapshot, SaveList *list, SnapshotCurso
     return OK;
 }
 
+/* What all have is only assigned to those that write it. */
 static bool is_writer(const Snapshot *snapshot, const SaveItem *item) {
-    bool alone = snapshot->owner[item->store] == SAVE_REPLICA;
-    return item->writer == (alone ? snapshot->replica : snapshot->worker);
+    SaveOwner owner = snapshot->owner[item->store];
+    if (owner == SAVE_SHARED) return true;
+    return item->writer == (owner == SAVE_REPLICA ? snapshot->replica : snapshot->worker);
 }
 
 Status snapshot_write(const Snapshot *snapshot, SaveList *list, SnapshotCursor *cursor,

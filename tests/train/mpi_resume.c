@@ -399,46 +399,44 @@ static void test_gathered(void **state) {
     }
 }
 
-/* Ranks that hold different experts load what one rank has saved, save the same, and start from the same
- * weights. */
+/* Ranks that hold different experts start from the weights of one rank. What they save, in the foreground, in
+ * the background and through rank 0, one rank would save, and other layouts resume from it. */
 static void test_experts(void **state) {
     Group *world = ((Ranks *)*state)->world;
     int n = world->size, half = n / 2;
     const MeshSpec meshes[] = {
         {.dp = n, .tp = 1, .pp = 1, .ep = 2},
-        {.dp = n, .tp = 1, .pp = 1, .ep = 2, .shard = half},
+        {.dp = n, .tp = 1, .pp = 1, .ep = n < 4 ? 2 : 4, .shard = half},
+        {.dp = n, .tp = 1, .pp = 1, .ep = n < 4 ? 2 : 4, .shard = 1},
         {.dp = half, .tp = 1, .pp = 1, .cp = 2, .ep = 2},
-        {.dp = 2, .tp = half, .pp = 1, .ep = 2},
-        {.dp = 2, .tp = 1, .pp = half, .ep = 2},
+        {.dp = 2, .tp = n < 4 ? 1 : 2, .pp = n < 4 ? 1 : half / 2, .ep = 2},
+        {.dp = 2, .tp = 1, .pp = n < 8 ? half : 2, .cp = n < 8 ? 1 : 2, .ep = 2},
     };
+    enum { MESHES = sizeof meshes / sizeof *meshes, ALL = 2 * MESHES };
+    Layout layout[ALL];
     CLEANUP(root_disk_freep) RootDisk *disk = NULL;
     assert_ok(root_disk_new(&disk, ((Ranks *)*state)->host, ((Ranks *)*state)->device));
     const Layout alone = {.alone = true, .chunks = 1, .micro_batch = 2};
-    CLEANUP(run_done) Run first = run_new(world, JOB_EXPERTS, &alone);
-    run_steps(&first, 0, HALF);
-    assert_ok(run_save(&first, world, path_of("experts", 0)));
-    CLEANUP(loaded_done) LoadedState loaded = load_state(JOB_EXPERTS, 0, false, path_of("experts", 0));
-    for (int i = 0, count = 0; i < (int)(sizeof meshes / sizeof *meshes); i++)
-        for (int zero = 0; zero <= 3; zero++) {
-            Layout layout = {.mesh = meshes[i], .zero = zero, .chunks = 1, .micro_batch = 1};
-            layout.dtype = zero % 2 ? DT_BF16 : DT_F32;
-            if (meshes[i].pp > 2 || (meshes[i].shard && !zero)) continue;
-            char dir[160];
-            snprintf(dir, sizeof dir, "%s", path_of("divided", ++count));
-            CLEANUP(run_done) Run run = run_new(world, JOB_EXPERTS, &layout);
-            CLEANUP(run_done) Run fresh = run_new(world, JOB_EXPERTS, &alone);
-            assert_true(same_part(run.runner->params, fresh.runner->params));
-            run_load(&run, path_of("experts", 0));
-            assert_true(same_state(&run, &loaded));
-            assert_ok(replicas_check(run.runner));
-            assert_ok(run_save(&run, world, dir));
-            if (world->rank == 0) assert_same_checkpoint(dir, path_of("experts", 0));
-            load_from_root(&run, disk, root_path(world, "divided", count));
-            assert_true(same_state(&run, &loaded));
-            assert_ok(run_save_to(&run, world, disk, root_path(world, "gathered", count)));
-            if (world->rank == 0) assert_same_checkpoint(dir, path_of("gathered", count));
-            assert_background_saves_the_same(&run, world, dir, path_of("background", count));
-        }
+    CLEANUP(run_done)
+    Run expected = run_new(world, JOB_EXPERTS, &alone),
+        fresh = run_new(world, JOB_EXPERTS, &alone);
+    run_steps(&expected, 0, STEPS);
+    for (int i = 0; i < ALL; i++)
+        layout[i] =
+            (Layout){.mesh = meshes[i % MESHES], .zero = (i + i / MESHES) % 4, .chunks = 1, .micro_batch = 1};
+    for (int i = 0; i < ALL; i++) {
+        const Layout *next = &layout[(i + 1) % ALL];
+        CLEANUP(run_done) Run run = run_new(world, JOB_EXPERTS, &layout[i]);
+        assert_true(same_part(run.runner->params, fresh.runner->params));
+        assert_ok(replicas_check(run.runner));
+        save_half(world, JOB_EXPERTS, &layout[i], &expected, i);
+        resume_and_check(world, JOB_EXPERTS, &layout[i], next, &expected, i);
+        load_from_root(&run, disk, root_path(world, "run", i));
+        assert_ok(run_save_to(&run, world, disk, root_path(world, "gathered", i)));
+        if (world->rank == 0) assert_same_checkpoint(path_of("run", i), path_of("gathered", i));
+        assert_ok(barrier(world));
+    }
+    resume_and_check(world, JOB_EXPERTS, &layout[0], &alone, &expected, 0);
 }
 
 /* When rank 0 cannot write, or a rank has a value that is not finite, all ranks return that error, and the

@@ -31,8 +31,9 @@ static const char *const job_names[JOBS] = {"gpt2", "bert", "untied", "llama", "
 
 static inline ModelConfig config_of(JobKind kind) {
     bool bert = kind == JOB_BERT;
-    bool llama = kind == JOB_LLAMA || kind == JOB_EXPERTS;
-    const Family *family = llama ? &family_llama : bert ? &family_bert : &family_gpt2;
+    const Family *const families[JOBS] = {&family_gpt2, &family_bert, &family_gpt2, &family_llama,
+                                          &family_qwen2_moe};
+    const Family *family = families[kind];
     ModelConfig config = tiny_config(family, bert ? OUTPUT_MLM | OUTPUT_NSP : OUTPUT_LM, TINY_RESUMED);
     config.tied = kind != JOB_UNTIED;
     config.pad_token = bert ? 0 : -1;
@@ -40,19 +41,11 @@ static inline ModelConfig config_of(JobKind kind) {
     return config;
 }
 
-/* JOB_EXPERTS stores matrices of the MLP as experts. */
 static inline Model *model_of(JobKind kind, bool words) {
     Model *model = NULL;
     ModelConfig config = config_of(kind);
     if (words) config.vocab = LARGE_VOCAB;
     assert_ok(model_new(&model, &config));
-    if (kind != JOB_EXPERTS) return model;
-    for (int i = 0; i < model->count; i++)
-        for (size_t j = 0; j < model->block[i].params.count; j++) {
-            ParamDesc *desc = &model->block[i].params.desc[j];
-            desc->expert = param_matches(desc, "layer.*.mlp.*.weight");
-        }
-    assert_ok(model_freeze(model, NULL, 0));
     return model;
 }
 
@@ -149,6 +142,7 @@ static inline Run run_new(Group *world, JobKind job, const Layout *layout) {
                        .mesh = run.mesh,
                        .zero = layout->zero,
                        .cp_mode = CONTEXT_RING,
+                       .balance = BALANCE_NONE, /* whose state is not in these checkpoints */
                        .sequence = layout->sequence,
                        .dtype = layout->dtype,
                        .schedule = layout->schedule,
