@@ -89,7 +89,15 @@ static void fit_experts(const Invocation *call, Layout *layout) {
     if (source_of(call, "ep") == SOURCE_FILE) layout->ep = mesh_experts_fit(layout_mesh(layout));
 }
 
-/* Without ZeRO, each replica is a worker, unless --shard groups them. */
+/* Each replica is a worker, unless --shard groups them. A file's groups were made for its own --cp. With
+ * ZeRO, a replica on one rank has nothing to shard, so users choose. */
+static void settle_workers(const Invocation *call, Layout *layout) {
+    int64_t cp = layout->cp ? layout->cp : 1;
+    if (!layout_number(call, "sync-every")) return;
+    if (on_line(call, "cp") && source_of(call, "shard") == SOURCE_FILE) layout->shard = 0;
+    if (!layout->shard && (!layout_number(call, "zero") || cp > 1)) layout->shard = cp;
+}
+
 Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
     int64_t ranks = 0, model = mesh_ranks(layout_mesh(layout), AXES_OTHERS);
     TRY(ranks_given(call, layout, world, &ranks));
@@ -110,8 +118,7 @@ Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
     layout->ranks = ranks;
     drop_groups(call, layout);
     fit_experts(call, layout);
-    bool workers = layout_number(call, "sync-every") && (!layout_number(call, "zero") || layout->cp > 1);
-    if (!layout->shard && workers) layout->shard = layout->cp ? layout->cp : 1;
+    settle_workers(call, layout);
     return OK;
 }
 

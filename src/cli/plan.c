@@ -175,7 +175,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 static void print_sync(const json_t *layout, FILE *out) {
     long long every = json_int_at(layout, "sync_every"), fragments = json_int_at(layout, "sync_fragments"),
               overlap = json_int_at(layout, "sync_overlap"),
-              workers = json_int_at(layout, "dp") / json_int_at(layout, "shard");
+              workers = mesh_copies(mesh_read(layout)) / json_int_at(layout, "shard");
     if (!every) return;
     fprintf(out, "%lld worker%s, synchronized every %lld step%s in %lld fragment%s", workers, PLURAL(workers),
             every, PLURAL(every), fragments, PLURAL(fragments));

@@ -72,10 +72,19 @@ void restarts_done(Restarts *restarts) {
 
 /* ---- the layout of the next start ---- */
 
-/* Groups of --shard replicas stay whole, or become smaller. */
-static int64_t next_divisor(int64_t dp, int64_t shard) {
-    for (int64_t d = dp - 1; d > 0; d--)
-        if (dp % d == 0 && (!shard || d % shard == 0 || shard % d == 0)) return d;
+/* The ranks with the same parameters, of which --shard makes groups. */
+static int64_t copies_of(const Invocation *call, int64_t dp) {
+    int64_t cp = number(call, "cp");
+    return dp * (cp ? cp : 1);
+}
+
+/* Groups stay whole, or become smaller. */
+static int64_t next_divisor(const Invocation *call, int64_t dp) {
+    int64_t shard = number(call, "shard");
+    for (int64_t d = dp - 1; d > 0; d--) {
+        int64_t copies = copies_of(call, d);
+        if (dp % d == 0 && (!shard || copies % shard == 0 || shard % copies == 0)) return d;
+    }
     return dp;
 }
 
@@ -116,7 +125,7 @@ static bool try_fit(const Restarts *restarts, int64_t dp, const char *lost, cons
 static Fit find_fit(const Restarts *restarts, int64_t dp, const char *lost, const char *broken) {
     Fit fit = {0};
     if (*broken && try_fit(restarts, dp, lost, broken, &fit)) return fit;
-    for (int64_t d = dp, last = 0; *lost && d != last; d = next_divisor(d, number(restarts->call, "shard"))) {
+    for (int64_t d = dp, last = 0; *lost && d != last; d = next_divisor(restarts->call, d)) {
         if (try_fit(restarts, d, lost, "", &fit)) return fit;
         last = d;
     }
@@ -142,7 +151,8 @@ static void set_words(Restarts *restarts) {
         add_number(restarts, "--dp", restarts->dp);
         add_number(restarts, "--batch", number(call, "batch"));
         add_number(restarts, "--micro-batch", micro);
-        if (shard > restarts->dp) add_number(restarts, "--shard", restarts->dp);
+        if (shard > copies_of(call, restarts->dp))
+            add_number(restarts, "--shard", copies_of(call, restarts->dp));
         if (mesh.ep > 1) add_number(restarts, "--ep", mesh_experts_fit(mesh));
     }
     if (!restarts->saved) return; /* a start from the beginning, or from where the command line says */
@@ -273,7 +283,7 @@ Status restarts_next(Restarts *restarts, const Status failure, const char *host,
     TRY(wait_before_start(restarts));
     if (lost && !restarts->lost[0]) restarts->broken[0] = 0;
     if (lost && !again) most = number(restarts->call, "dp");
-    if (again) most = next_divisor(dp, number(restarts->call, "shard"));
+    if (again) most = next_divisor(restarts->call, dp);
     Fit fit = find_fit(restarts, most, restarts->lost, again || restarts->hosts ? restarts->broken : "");
     use_fit(restarts, &fit);
     restarts->left--;

@@ -186,13 +186,29 @@ static void restarts_without_broken_hosts(void **state) {
     ran_done(&ran);
 }
 
+/* Groups that shard are of ranks with the same parameters, also those that have parts of sequences. */
+static void restarts_with_smaller_groups(void **state) {
+    if (!mpi_built()) skip();
+    Ran ran = shell(
+        "printf 'hello world\\n%.0s' $(seq 99) >corpus.txt && "
+        "printf '#!/bin/sh\\necho call \"$@\" >>calls\\n[ $(wc -l <calls) -gt 2 ] && exit 0\\n"
+        "echo weft: error: rank 3 on node2: broken >&2\\nexit 1\\n' >launcher && chmod +x launcher && "
+        "export OMPI_MCA_plm_rsh_agent=true; "
+        "for shard in 4 2; do rm -f calls; "
+        "WEFT_MPIRUN=./launcher $WEFT train --data corpus.txt --model gpt2-tiny --ranks 4 --cp 2 --zero 1 "
+        "--shard $shard --hosts node1:2,node2:2 --out run --max-restarts 2 --quiet; "
+        "sed -n '$s/.*\\(--dp [0-9]*\\).*/\\1/p' calls; grep -o -e '--shard [0-9]*' calls | tail -n 1; done");
+    assert_string_equal(ran.out, "--dp 1\n--shard 2\n--dp 1\n--shard 2\n");
+    ran_done(&ran);
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, launched_setup, corpus_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(restarts_on_fewer_ranks),       IN_FOLDER(refuses_wrong_hosts),
         IN_FOLDER(restarts_without_broken_hosts), IN_FOLDER(names_hosts_that_ssh_does_not_reach),
-        IN_FOLDER(returns_to_lost_hosts),
+        IN_FOLDER(returns_to_lost_hosts),         IN_FOLDER(restarts_with_smaller_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,13 +135,31 @@ static void experts_of_a_file_change(void **state) {
     unlink(path);
 }
 
+/* The workers of a file, which are replicas on the ranks of its --cp, are replicas on those of another. */
+static void workers_of_a_file_change(void **state) {
+    char path[] = "/tmp/weft-layout-XXXXXX", line[128];
+    int file = mkstemp(path);
+    const char text[] = "{\"data\": [\"x\"], \"dp\": 2, \"cp\": 2, \"sync-every\": 4, \"shard\": 2}";
+    assert_int_equal(write(file, text, sizeof text - 1), sizeof text - 1);
+    close(file);
+    static const struct {
+        const char *more;
+        int64_t shard;
+    } cases[] = {{"", 2}, {"--cp 1", 1}, {"--cp 3", 3}, {"--cp 1 --shard 2", 2}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        Layout layout;
+        snprintf(line, sizeof line, "--config %s --dp 2 %s", path, cases[i].more);
+        assert_ok(derive_layout(line, 0, &layout));
+        assert_int_equal(layout.shard, cases[i].shard);
+    }
+    unlink(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layouts_are_derived),
-        cmocka_unit_test(workers_are_replicas),
-        cmocka_unit_test(command_line_overrides_file),
-        cmocka_unit_test(context_of_a_file_changes),
-        cmocka_unit_test(experts_of_a_file_change),
+        cmocka_unit_test(layouts_are_derived),         cmocka_unit_test(workers_are_replicas),
+        cmocka_unit_test(command_line_overrides_file), cmocka_unit_test(context_of_a_file_changes),
+        cmocka_unit_test(experts_of_a_file_change),    cmocka_unit_test(workers_of_a_file_change),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -418,8 +418,7 @@ static void test_experts(void **state) {
     assert_ok(root_disk_new(&disk, ((Ranks *)*state)->host, ((Ranks *)*state)->device));
     const Layout alone = {.alone = true, .chunks = 1, .micro_batch = 2};
     CLEANUP(run_done)
-    Run expected = run_new(world, JOB_EXPERTS, &alone),
-        fresh = run_new(world, JOB_EXPERTS, &alone);
+    Run expected = run_new(world, JOB_EXPERTS, &alone), fresh = run_new(world, JOB_EXPERTS, &alone);
     run_steps(&expected, 0, STEPS);
     for (int i = 0; i < ALL; i++)
         layout[i] =

@@ -70,8 +70,8 @@ static Status grow(Device *device, MemTag tag, size_t bytes, Buffer *buffer) {
     return dev_alloc(device, tag, first ? bytes : bytes + bytes / 8, buffer);
 }
 
-/* The memory for N rows, at least one, since tensors without memory are absent; it keeps its contents if it has
- * been large enough. */
+/* The memory for N rows, at least one, since tensors without memory are absent; it keeps its contents if it
+ * has been large enough. */
 static Status memory(const Block *block, const Pass *pass, const Experts *set, int64_t N, Received *r) {
     Bump bump[RECEIVED_COUNT] = {{0}};
     layout(block, pass, set, N ? N : 1, bump, r);
