@@ -1,4 +1,5 @@
-/* weft convert: rewrites a checkpoint with another data type, file size or output heads, or as GGUF. */
+/* weft convert: rewrites a checkpoint with another data type, file size or output heads, as a mixture of
+ * experts, or as GGUF. */
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -13,10 +14,11 @@
 #include "cli/command.h"
 #include "cli/show.h"
 #include "model/head.h"
+#include "model/upcycle.h"
 
 typedef struct ConvertConfig {
     const char *model, *out, *dtype;
-    int64_t max_file_bytes, labels;
+    int64_t max_file_bytes, labels, experts, top_k;
     bool sparse;
     const char **heads;
     int heads_count;
@@ -44,7 +46,12 @@ static const Option table[] = {
              "checkpoint lacks are initialized randomly."},
     {OPT_INT("labels", ConvertConfig, labels), .fallback = "0", RANGE(1, MAX_LABELS),
      .shown = "the model's own", .help = "Number of labels of a classify head."},
-    {OPT_SEED("seed", ConvertConfig, seed), .fallback = "0", .help = "Random seed for new heads."},
+    {OPT_INT("experts", ConvertConfig, experts), .fallback = "0", RANGE(1, MOST_EXPERTS), .shown = "dense",
+     .help = "Make a dense Llama, Mistral, Qwen2 or Qwen3 a mixture of this many experts, to be trained further: "
+             "each expert is a copy of the MLP, so the result computes what the dense model does."},
+    {OPT_INT("top-k", ConvertConfig, top_k), .fallback = "0", RANGE(1, MOST_EXPERTS), .shown = "2",
+     .help = "Experts that each token uses."},
+    {OPT_SEED("seed", ConvertConfig, seed), .fallback = "0", .help = "Random seed for new heads and routers."},
 };
 /* clang-format on */
 
@@ -58,15 +65,19 @@ typedef struct Work {
     Device *device;
     Stream *stream;
     Store *params;
+    Model *dense; /* the source of a new mixture, else NULL */
+    Store *dense_params;
     LoadReport report;
 } Work;
 
 static void work_done(Work *work) {
     load_report_done(&work->report);
     store_free(work->params);
+    store_free(work->dense_params);
     stream_free(work->stream);
     device_free(work->device);
     model_free(work->model);
+    model_free(work->dense);
     model_dir_done(&work->from);
 }
 
@@ -174,6 +185,13 @@ static bool is_missing(const LoadReport *report, const char *name) {
     return false;
 }
 
+static Status choose_experts(Work *work, const ConvertConfig *config) {
+    TRY(config_upcycle(&work->config, config->experts, config->top_k));
+    work->dense = work->model;
+    work->model = NULL;
+    return model_new(&work->model, &work->config);
+}
+
 /* Builds the model and checks the files against it before allocating the weights. */
 static Status prepare(Work *work, const ConvertConfig *config) {
     TRY(model_dir_open(&work->from, config->model));
@@ -188,6 +206,7 @@ static Status prepare(Work *work, const ConvertConfig *config) {
     TRY(choose_dtype(config, work->dir, &work->dtype));
     TRY(model_new(&work->model, &work->config));
     TRY(hf_weights_check(work->dir, work->model, &work->report));
+    if (config->experts) TRY(choose_experts(work, config));
     if (is_gguf(config)) TRY(gguf_check(config->out, &work->config));
     if (work->config.outputs_mask == 0 && is_missing(&work->report, "head.pooler.weight")) {
         /* The encoder may have been saved without its pooler. */
@@ -205,9 +224,15 @@ static Status load(Work *work, uint64_t seed) {
     TRY(device_new_cpu(&work->device, 0));
     TRY(stream_new(&work->stream, work->device));
     TRY(store_new(&work->params, work->model, work->device, MEM_PARAMS));
-    if (work->report.missing_count) TRY(store_init_params(work->params, work->stream, seed));
+    Store **loaded = &work->params;
+    if (work->dense) {
+        TRY(store_new(&work->dense_params, work->dense, work->device, MEM_PARAMS));
+        loaded = &work->dense_params;
+    }
+    if (work->report.missing_count) TRY(store_init_params(*loaded, work->stream, seed));
     TRY(checksums_verify(work->dir, VERIFY_WEIGHTS, NULL, NULL));
-    return hf_weights_load(work->dir, work->params, work->stream, NULL);
+    TRY(hf_weights_load(work->dir, *loaded, work->stream, NULL));
+    return work->dense ? store_upcycle(work->params, work->dense_params, seed) : OK;
 }
 
 static Status save(const Work *work, const ConvertConfig *config) {
@@ -244,6 +269,9 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
                                show_names(work.report.missing, work.report.missing_count), "left_out",
                                show_names(work.report.unexpected, work.report.unexpected_count));
     if (!result) return FAILED("out of memory while writing the result");
+    if (config->experts)
+        json_object_update_new(result, json_pack("{s:I, s:I}", "experts", (json_int_t)work.config.experts,
+                                                 "top_k", (json_int_t)work.config.top_k));
     *ret_result = result;
     return OK;
 }
@@ -261,6 +289,9 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     char text[FORMAT_SIZE];
     fprintf(out, "%s: %s parameters in %s\n", json_string_at(result, "out"),
             format_count(text, (double)json_int_at(result, "params_total")), json_string_at(result, "dtype"));
+    if (json_object_get(result, "experts"))
+        fprintf(out, "%lld experts, of which each token uses %lld; the routers are random, to be trained\n",
+                (long long)json_int_at(result, "experts"), (long long)json_int_at(result, "top_k"));
     show_list(out, json_object_get(result, "fresh"), "randomly initialized parameters, to be trained");
     show_list(out, json_object_get(result, "left_out"), "dropped tensors, not part of the model");
     return OK;
@@ -268,19 +299,23 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 
 const Command command_convert = {
     .name = "convert",
-    .summary = "change the data type, file size or output heads of a checkpoint",
+    .summary = "change a checkpoint's data type, file size, heads or experts",
     .description =
         "Reads a checkpoint from weft or Hugging Face transformers and writes one that both load, including "
         "the tokenizer files. Never overwrites files.\n"
         "A name that ends in .gguf writes one file for llama.cpp, vocabulary included; BERT becomes an "
         "embedding model with mean pooling, without its output heads. Norms, biases, position and type "
         "embeddings stay fp32; in q4_0 files the token embedding and the output matrix are q8_0. llama.cpp "
-        "ignores Mistral's sliding window, so the file's context length is at most the window.",
+        "ignores Mistral's sliding window, so the file's context length is at most the window.\n"
+        "With --experts, a Llama or Mistral becomes a Mixtral, a Qwen2 a Qwen2-MoE and a Qwen3 a Qwen3-MoE. "
+        "The "
+        "shared expert of a Qwen2-MoE has the size of the MLP and a down matrix of zeros.",
     .positional = POSITIONAL("model", "out"),
     .config_size = sizeof(ConvertConfig),
     .groups = GROUPS(OPTION_GROUP("Options", table, 0)),
     .examples = {{"Halve the size, for inference", "weft convert runs/first small --dtype bf16"},
                  {"Write a file for llama.cpp", "weft convert runs/first first.gguf --dtype q8_0"},
+                 {"Turn a dense model into a mixture of 8 experts", "weft convert llama mixtral --experts 8"},
                  {"Put a question-answering head on a pretrained BERT",
                   "weft convert --model bert --out qa --head span"}},
     .run = run,

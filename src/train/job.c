@@ -15,6 +15,7 @@
 #include "data/task.h"
 #include "model/head.h"
 #include "model/rope.h"
+#include "model/upcycle.h"
 
 static Status parse_format(const char *name, DataFormat *ret_format) {
     for (int i = 0; i < FORMAT_COUNT; i++) {
@@ -76,16 +77,7 @@ static Status change_experts(const ModelSettings *model, ModelConfig *config) {
             return USAGE("{%s} is for mixtures of experts; add {experts} to make the preset one",
                          model->top_k ? "top-k" : "expert-inner");
         if (!model->experts) return OK;
-        const Family *mixture = config->family->mixture;
-        if (!mixture)
-            return USAGE("{experts} %lld: weft has no mixtures of experts of %s", (long long)model->experts,
-                         config->family->title);
-        config->family = mixture;
-        config->expert_inner = config->inner;
-        config->top_k = model->experts < 2 ? 1 : 2;
-        config->norm_top_k = true;
-        config->balance_coef = 0.01f;
-        if (mixture->shared) config->shared_inner = config->inner;
+        TRY(config_upcycle(config, model->experts, model->top_k));
     } else if (model->inner && config->expert_inner == config->inner) {
         config->expert_inner = model->inner;
     }
@@ -137,6 +129,10 @@ static Status refuse_changes(const ModelSettings *model, const char *dir, const 
                  {"top-k", model->top_k, config->top_k},
                  {"expert-inner", model->expert_inner, config->expert_inner},
                  {"vocab", model->vocab, config->vocab}};
+    if (model->experts && !config->experts)
+        return USAGE(
+            "{experts} %lld: the checkpoint %s is dense; 'weft convert' with {experts} makes it a mixture",
+            (long long)model->experts, dir);
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         if (fixed[i].asked && fixed[i].asked != fixed[i].is)
             return USAGE("{%s} %lld: the checkpoint %s has %lld, and a checkpoint's size cannot be changed",

@@ -3,6 +3,9 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "checkpoint/checkpoint.h"
+#include "infer/session.h"
+#include "model/upcycle.h"
 #include "program.h"
 
 #define CASES WEFT_TEST_DIR "/golden/cases/"
@@ -201,6 +204,106 @@ static void leftovers_are_removed(void **state) {
     assert_false(path_exists(in(dir, "out.tmp.4194305")));
 }
 
+/* ---- mixtures ---- */
+
+enum { SPAN = 12, VOCAB = 96 };
+
+static void logits_of(const char *model, float logits[SPAN][VOCAB]) {
+    CLEANUP(engine_freep) Engine *engine = NULL;
+    CLEANUP(session_freep) Session *session = NULL;
+    assert_ok(engine_new(&engine, model, &(EngineOptions){.threads = 1, .dtype = DT_F32}));
+    assert_ok(session_new(&session, engine, 1, SPAN, SPAN));
+    assert_int_equal(engine->model->config.vocab, VOCAB);
+    for (int t = 0; t < SPAN; t++) {
+        int32_t id = (int32_t)rng_below(rng_key(3, "tokens", 0), (uint64_t)t, VOCAB);
+        assert_ok(session_feed(session, &(Feed){&id, 1}, 1));
+        memcpy(logits[t], session_logits(session, 0), sizeof logits[t]);
+    }
+}
+
+/* A mixture whose experts are copies of the dense MLP computes what the dense model does; its routers differ
+ * with the seed. */
+static void upcycled(void **state) {
+    static const struct {
+        const char *model, *type;
+    } cases[] = {
+        {"llama", "mixtral"}, {"mistral", "mixtral"}, {"qwen2", "qwen2_moe"}, {"qwen3", "qwen3_moe"}};
+    static float dense[SPAN][VOCAB], mixture[SPAN][VOCAB];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char model[256], out[64], config[80];
+        snprintf(model, sizeof model, CASES "%s", cases[i].model);
+        snprintf(out, sizeof out, "%s-mixture", cases[i].model);
+        snprintf(config, sizeof config, "%s/config.json", out);
+        CLEANUP(json_decrefp)
+        json_t *made = run_json("convert", model, in(*state, out), "--experts", "5", "--top-k", "3"),
+               *json = NULL;
+        assert_int_equal(json_integer_value(json_object_get(made, "experts")), 5);
+        assert_ok(json_read_file(in(*state, config), &json));
+        assert_string_equal(json_string_value(json_object_get(json, "model_type")), cases[i].type);
+        assert_int_equal(json_integer_value(json_object_get(json, "num_experts_per_tok")), 3);
+        json_decref(json);
+        logits_of(model, dense);
+        logits_of(in(*state, out), mixture);
+        for (int t = 0; t < SPAN; t++)
+            for (int v = 0; v < VOCAB; v++) assert_float_equal(dense[t][v], mixture[t][v], 1e-5);
+    }
+    json_decref(run_json("convert", CASES "llama", in(*state, "other"), "--experts", "5", "--top-k", "3",
+                         "--seed", "1"));
+    CLEANUP(file_map_done) FileMap one = {0}, two = {0};
+    assert_ok(file_map_init(&one, in(*state, "llama-mixture/model.safetensors")));
+    assert_ok(file_map_init(&two, in(*state, "other/model.safetensors")));
+    assert_int_equal(one.size, two.size);
+    assert_memory_not_equal(one.data, two.data, one.size);
+}
+
+/* The shared expert of a Qwen2-MoE can learn: only its down matrix is zero. */
+static void shared_expert(void **state) {
+    (void)state;
+    CLEANUP(device_freep) Device *device = NULL;
+    CLEANUP(stream_freep) Stream *stream = NULL;
+    CLEANUP(model_freep) Model *model = NULL, *mixed = NULL;
+    CLEANUP(store_freep) Store *dense = NULL, *mixture = NULL;
+    const ParamDesc *desc;
+    ModelConfig config;
+    Tensor up, shared, experts, down;
+    assert_ok(hf_config_read(CASES "qwen2", &config));
+    assert_ok(device_new_cpu(&device, 1));
+    assert_ok(stream_new(&stream, device));
+    assert_ok(model_new(&model, &config));
+    assert_ok(store_new(&dense, model, device, MEM_PARAMS));
+    assert_ok(store_init_params(dense, stream, 1));
+    assert_ok(config_upcycle(&config, 2, 0));
+    assert_int_equal(config.top_k, 2);
+    assert_ok(model_new(&mixed, &config));
+    assert_ok(store_new(&mixture, mixed, device, MEM_PARAMS));
+    assert_ok(store_upcycle(mixture, dense, 1));
+    assert_true(store_find(dense, "layer.1.mlp.up.weight", &desc, &up));
+    assert_true(store_find(mixture, "layer.1.moe.shared.up.weight", &desc, &shared));
+    assert_true(store_find(mixture, "layer.1.moe.up.weight", &desc, &experts));
+    assert_true(store_find(mixture, "layer.1.moe.shared.down.weight", &desc, &down));
+    assert_int_equal(tensor_bytes(shared), tensor_bytes(up));
+    assert_memory_equal(shared.data, up.data, tensor_bytes(up));
+    assert_int_equal(tensor_bytes(experts), 2 * tensor_bytes(up));
+    assert_memory_equal(tensor_f32(experts) + tensor_count(up), up.data, tensor_bytes(up));
+    for (int64_t i = 0; i < tensor_count(down); i++) assert_true(tensor_f32(down)[i] == 0);
+}
+
+static void not_upcycled(void **state) {
+    const char *out = in(*state, "x");
+    assert_refused(2, "weft has no mixtures of experts of GPT-2", "convert", CASES "gpt2", out, "--experts",
+                   "4");
+    assert_refused(2, "weft has no mixtures of experts of BERT", "convert", CASES "bert-mlm", out,
+                   "--experts", "4");
+    assert_refused(2, "already is a mixture of 4 experts", "convert", CASES "mixtral", out, "--experts", "4");
+    assert_refused(2, "--top-k 5: the model has 4 experts", "convert", CASES "llama", out, "--experts", "4",
+                   "--top-k", "5");
+    assert_refused(2, "Mixtral models, which do not support this model's biases", "convert",
+                   CASES "llama-bias", out, "--experts", "4");
+    assert_refused(2, "'weft convert' with --experts makes it a mixture", "train", "--model", CASES "llama",
+                   "--experts", "4", "--data", CASES "llama/config.json");
+    assert_false(path_exists(out));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_formats),
@@ -211,6 +314,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(range_too_small, setup, teardown),
         cmocka_unit_test_setup_teardown(leftovers_are_removed, setup, teardown),
         cmocka_unit_test(info_of_this_host),
+        cmocka_unit_test_setup_teardown(upcycled, setup, teardown),
+        cmocka_unit_test(shared_expert),
+        cmocka_unit_test_setup_teardown(not_upcycled, setup, teardown),
     };
     return cmocka_run_group_tests_name("cli.convert", tests, program_setup, NULL);
 }

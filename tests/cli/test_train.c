@@ -575,8 +575,37 @@ static void extended_context(void **state) {
     unlink(data);
 }
 
+/* A dense preset with --experts is a mixture of the family that belongs to it. */
+static void mixtures_of_presets(void **state) {
+    (void)state;
+    static const char *const models[][2] = {{"llama-1m", "mixtral"},
+                                            {"mistral-5m", "mixtral"},
+                                            {"qwen2.5-0.5b", "qwen2_moe"},
+                                            {"qwen3-0.6b", "qwen3_moe"}};
+    char out[80], path[128];
+    snprintf(out, sizeof out, "%s-experts", run_dir);
+    snprintf(path, sizeof path, "%s/latest/config.json", out);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        CLEANUP(json_decrefp) json_t *config = NULL;
+        assert_runs(program_run(SMALL, "--model", models[i][0], "--heads", "4", "--inner", "24", "--experts",
+                                "8", "--top-k", "3", "--steps", "2", "--out", out));
+        assert_ok(json_read_file(path, &config));
+        assert_string_equal(json_string_or(config, "model_type", ""), models[i][1]);
+        assert_int_equal(json_int_at(config, "num_experts_per_tok"), 3);
+        assert_int_equal(json_int_at(config, i < 2 ? "num_local_experts" : "num_experts"), 8);
+        assert_int_equal(json_int_at(config, i < 2 ? "intermediate_size" : "moe_intermediate_size"), 24);
+        if (i == 2) assert_int_equal(json_int_at(config, "shared_expert_intermediate_size"), 24);
+        assert_ok(dir_remove(out));
+    }
+    assert_refused(2, "weft has no mixtures of experts of GPT-2", SMALL, "--experts", "8");
+    assert_refused(2, "add --experts to make the preset one", SMALL, "--model", "llama-1m", "--top-k", "2");
+    assert_refused(2, "--top-k 9: the model has 8 experts; use at most as many", SMALL, "--model", "llama-1m",
+                   "--experts", "8", "--top-k", "9");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mixtures_of_presets),
         cmocka_unit_test(frozen),
         cmocka_unit_test(json_summary),
         cmocka_unit_test(warmup_ratio),

@@ -73,4 +73,5 @@ const Family family_llama = {
     .gguf = "llama",
     .gguf_obstacle = decoder_gguf_obstacle,
     .gguf_pairs = true,
+    .mixture = &family_mixtral,
 };

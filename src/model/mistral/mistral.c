@@ -49,4 +49,5 @@ const Family family_mistral = {
     .gguf = "llama",
     .gguf_obstacle = decoder_gguf_obstacle,
     .gguf_pairs = true,
+    .mixture = &family_mixtral,
 };

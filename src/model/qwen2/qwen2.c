@@ -55,4 +55,5 @@ const Family family_qwen2 = {
     .preset = preset,
     .gguf = "qwen2",
     .gguf_obstacle = gguf_obstacle,
+    .mixture = &family_qwen2_moe,
 };

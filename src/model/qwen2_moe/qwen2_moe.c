@@ -103,4 +103,5 @@ const Family family_qwen2_moe = {
     .classes = "Qwen2Moe",
     .presets = presets,
     .preset = preset,
+    .shared = true,
 };

@@ -55,4 +55,5 @@ const Family family_qwen3 = {
     .preset = preset,
     .gguf = "qwen3",
     .gguf_obstacle = decoder_gguf_obstacle_qwen,
+    .mixture = &family_qwen3_moe,
 };
