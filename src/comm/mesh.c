@@ -145,6 +145,17 @@ static Status dryrun_group(const Mesh *mesh, const Members *members, int per_nod
 
 /* ---- a mesh ---- */
 
+static Status refuse_groups(int heads, int cp) {
+    char text[160] = "";
+    size_t used = 0;
+    for (int d = 2; d < cp && used + 16 < sizeof text; d++)
+        if (cp % d == 0) used += (size_t)snprintf(text + used, sizeof text - used, used ? ", %d" : "%d", d);
+    if (!used)
+        return USAGE("{cp-heads} %d does not divide {cp} %d, nor does any other; use {cp} %d", heads, cp,
+                     cp + 1);
+    return USAGE("{cp-heads} %d does not divide {cp} %d; valid values: %s", heads, cp, text);
+}
+
 static Status check_spec(int ranks, MeshSpec spec) {
     char text[MESH_TEXT], divisors[DIVISORS_TEXT];
     bool valid = mesh_ranks(spec, AXES_ALL) == ranks;
@@ -156,8 +167,7 @@ static Status check_spec(int ranks, MeshSpec spec) {
         return USAGE("{shard}: cannot divide %d replicas into groups of %d; choose a divisor",
                      mesh_copies(spec), spec.shard);
     if (spec.heads < 0 || (spec.heads && mesh_extent(spec, AXIS_CP) % spec.heads))
-        return USAGE("{cp-heads} %d does not divide {cp} %d; choose a divisor", spec.heads,
-                     mesh_extent(spec, AXIS_CP));
+        return refuse_groups(spec.heads, mesh_extent(spec, AXIS_CP));
     if (spec.ep < 0 || mesh_copies(spec) % mesh_experts(spec))
         return USAGE("{ep} %d does not divide the %d rank%s that hold the same parameters; valid values: %s",
                      spec.ep, mesh_copies(spec), PLURAL(mesh_copies(spec)),

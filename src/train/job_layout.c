@@ -54,39 +54,60 @@ static Status check_qat(const RunnerSpec *run, const ModelConfig *c, int64_t tp)
     return OK;
 }
 
-/* The key-value heads of a tensor-parallel rank are enough for `ranks` ranks that swap rows for heads. */
-static Status check_swap(const char *option, const ModelConfig *c, int64_t tp, int64_t ranks, bool gpu) {
-    char text[DIVISORS_TEXT], name[32];
-    int64_t groups = config_kv_heads(c), each = groups > tp ? groups / tp : 1;
-    if (config_splits_context(c, tp, ranks)) return OK;
-    setting_print(name, sizeof name, "{%s}", option);
+static int64_t heads_each(const ModelConfig *c, int64_t tp) {
+    int64_t groups = config_kv_heads(c);
+    return groups > tp ? groups / tp : 1;
+}
+
+/* The key-value heads of a tensor-parallel rank are enough for all ranks to swap rows for heads. */
+static Status check_swap(const ModelConfig *c, int64_t tp, int64_t cp, bool gpu) {
+    char text[DIVISORS_TEXT];
+    int64_t each = heads_each(c, tp);
+    if (config_splits_context(c, tp, cp)) return OK;
     return USAGE(
-        gpu ? "%s %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
+        gpu ? "{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
               "values with {tp} %lld: %s"
-            : "%s %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
+            : "{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
               "values with {tp} %lld: %s, or use {cp-mode} gather or ring",
-        name, (long long)ranks, (long long)each, PLURAL(each), (long long)tp,
-        format_divisors(text, each, each));
+        (long long)cp, (long long)each, PLURAL(each), (long long)tp, format_divisors(text, each, each));
+}
+
+/* The same for groups of `heads` adjacent ranks; 1: not given. */
+static Status check_groups(const ModelConfig *c, int64_t tp, int64_t cp, int64_t heads) {
+    char text[DIVISORS_TEXT] = "";
+    size_t used = 0;
+    bool given = heads > 1 && heads < cp;
+    if (given && config_splits_context(c, tp, heads)) return OK;
+    for (int64_t d = 2; d < cp && used + 24 < sizeof text; d++)
+        if (cp % d == 0 && config_splits_context(c, tp, d))
+            used += (size_t)snprintf(text + used, sizeof text - used, used ? ", %lld" : "%lld", (long long)d);
+    int64_t each = heads_each(c, tp);
+    if (!used)
+        return USAGE("{cp-mode} heads+ring: no smaller group of ranks divides both {cp} %lld and the %lld "
+                     "key-value head%s of each tensor-parallel rank; use {cp-mode} gather or ring",
+                     (long long)cp, (long long)each, PLURAL(each));
+    if (given)
+        return USAGE(
+            "{cp-heads} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; "
+            "valid values with {cp} %lld and {tp} %lld: %s",
+            (long long)heads, (long long)each, PLURAL(each), (long long)cp, (long long)tp, text);
+    return USAGE(
+        "{cp-mode} heads+ring needs {cp-heads}, the adjacent ranks that exchange heads; valid values "
+        "with {cp} %lld and {tp} %lld: %s",
+        (long long)cp, (long long)tp, text);
 }
 
 /* How ranks of context parallelism reach each other's positions: by default they swap rows for heads, if
  * there are enough. `heads`: adjacent ranks that do so while others do not. */
 static Status resolve_context(RunnerSpec *run, const ModelConfig *c, const char *device, int64_t tp,
                               int64_t cp, int64_t heads) {
-    char text[DIVISORS_TEXT];
     bool gpu = !strcmp(device, "cuda"), enough = config_splits_context(c, tp, cp);
     if (run->cp_mode == CONTEXT_AUTO) run->cp_mode = enough || gpu ? CONTEXT_HEADS : CONTEXT_GATHER;
     if (gpu && run->cp_mode != CONTEXT_HEADS)
         return USAGE("{cp-mode} %s is not available with {device} cuda; use {cp-mode} heads",
                      context_mode_names[run->cp_mode]);
-    if (run->cp_mode == CONTEXT_HEADS) return check_swap("cp", c, tp, cp, gpu);
-    if (run->cp_mode != CONTEXT_BOTH) return OK;
-    if (heads == 1 || heads == cp)
-        return USAGE(
-            "{cp-mode} heads+ring needs {cp-heads}, the adjacent ranks that exchange heads: more than 1 "
-            "and fewer than {cp} %lld, of its divisors %s",
-            (long long)cp, format_divisors(text, cp, cp));
-    return check_swap("cp-heads", c, tp, heads, gpu);
+    if (run->cp_mode == CONTEXT_HEADS) return check_swap(c, tp, cp, gpu);
+    return run->cp_mode == CONTEXT_BOTH ? check_groups(c, tp, cp, heads) : OK;
 }
 
 static Status check_context(const RunnerSpec *run, int64_t seq, int64_t cp, int64_t tp) {

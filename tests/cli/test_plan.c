@@ -697,18 +697,27 @@ static void refuses_plans(void **state) {
                    "llama-5m", "--cp", "2", "--cp-mode", "ring", "--device", "cuda");
     assert_refused(
         2,
-        "--cp-mode heads+ring needs --cp-heads, the adjacent ranks that exchange heads: more than 1 "
-        "and fewer than --cp 4, of its divisors 1, 2, 4",
+        "--cp-mode heads+ring needs --cp-heads, the adjacent ranks that exchange heads; valid values with "
+        "--cp 4 and --tp 1: 2",
         "plan", "llama-5m", "--cp", "4", "--cp-mode", "heads+ring");
-    assert_refused(2, "--cp-heads 3 does not divide --cp 4", "plan", "llama-5m", "--cp", "4", "--cp-mode",
-                   "heads+ring", "--cp-heads", "3");
+    assert_refused(2, "--cp-heads 3 does not divide --cp 4; valid values: 2", "plan", "llama-5m", "--cp", "4",
+                   "--cp-mode", "heads+ring", "--cp-heads", "3");
+    assert_refused(2, "--cp-heads 2 does not divide --cp 3, nor does any other; use --cp 4", "plan",
+                   "llama-5m", "--cp", "3", "--seq", "48", "--cp-mode", "heads+ring", "--cp-heads", "2");
+    assert_refused(2,
+                   "--cp-heads 4 does not divide the 2 key-value heads of each tensor-parallel rank; valid "
+                   "values with --cp 8 and --tp 2: 2",
+                   "plan", "llama-5m", "--cp", "8", "--tp", "2", "--cp-mode", "heads+ring", "--cp-heads",
+                   "4");
+    assert_refused(2,
+                   "--cp-mode heads+ring: no smaller group of ranks divides both --cp 2 and the 4 key-value "
+                   "heads of each tensor-parallel rank; use --cp-mode gather or ring",
+                   "plan", "llama-5m", "--cp", "2", "--cp-mode", "heads+ring");
     assert_refused(2,
                    "--ep 3 does not divide the 4 ranks that hold the same parameters; valid values: 1, 2, 4",
                    "plan", "llama-5m", "--dp", "2", "--cp", "2", "--ep", "3");
     assert_refused(2, "--ep 2: the model has no experts; drop --ep", "plan", "llama-5m", "--dp", "2", "--ep",
                    "2");
-    assert_refused(2, "--cp-heads 4 does not divide the 2 key-value heads", "plan", "llama-5m", "--cp", "8",
-                   "--tp", "2", "--cp-mode", "heads+ring", "--cp-heads", "4");
     assert_refused(2,
                    "the 2 tokens of a sequence on each rank, with --cp 2, are not a multiple of --tp 4; use "
                    "--seq 8",
