@@ -28,6 +28,15 @@ static inline bool is_lm(JobKind kind) {
     return kind == JOB_GPT2 || kind == JOB_LLAMA;
 }
 
+/* The job of a family's first task. */
+static inline JobKind job_of(const Family *family) {
+    TrialJob job;
+    int number = 0;
+    while (trial_job(number, &job) && job.family != family) number++;
+    assert_true(trial_job(number, &job));
+    return (JobKind)number;
+}
+
 static inline HostBatch *batch_of_vocab(int job, int64_t vocab, int64_t step, int64_t first, int64_t count) {
     HostBatch *batch = NULL;
     assert_ok(trial_batch(&batch, job, vocab, step, first, count));
