@@ -146,6 +146,10 @@ def old_spelling(path):
     path.write_text(json.dumps(config))
 
 
+# Other implementations of experts need aligned sizes.
+EAGER = {"attn_implementation": "eager", "experts_implementation": "eager"}
+
+
 class Check:
     def __init__(self, weft, work, rope, experts):
         self.weft, self.work, self.rope, self.experts = weft, work, rope, experts
@@ -247,7 +251,7 @@ class Check:
         if getattr(config, "is_causal", True):
             self.same_text(source, model)
         self.run("convert", "--model", source, "--out", target)
-        after, info = FAMILIES[family][1].from_pretrained(target, output_loading_info=True, attn_implementation="eager")
+        after, info = FAMILIES[family][1].from_pretrained(target, output_loading_info=True, **EAGER)
         for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
             assert not info[kind], f"{kind}: {info[kind]}"
         for key, value in model.state_dict().items():
@@ -256,7 +260,7 @@ class Check:
         self.same_gradients(source, family, model, self.work / f"{family}-{seed}-sgd")
         self.run("train", "--model", source, "--data", self.data, "--seq", CONTEXT, "--batch", 2,
                  "--steps", 2, "--out", run, "--val-fraction", 0)
-        trained = FAMILIES[family][1].from_pretrained(run / "latest", attn_implementation="eager").eval()
+        trained = FAMILIES[family][1].from_pretrained(run / "latest", **EAGER).eval()
         self.same_loss("weft to transformers", run / "latest", trained)
 
 
