@@ -2,8 +2,8 @@
  * rank, R = B*T*K rows. */
 #include "model/parts/moe_set.h"
 
-/* The sets of a model, in the order in which they are computed: what the experts of other ranks have to do
- * may overlap the shared expert. Returns their number. */
+/* The sets of a model, in the order in which they are computed; returns their number. The experts, which may
+ * be on several ranks, come last: their rows travel while the shared expert computes. */
 static int experts_of(const ModelConfig *c, Shape shape, Experts set[EXPERT_SETS]) {
     int sets = 0;
     if (c->shared_inner)
@@ -179,12 +179,25 @@ static Status run_here(const Block *block, const Pass *pass, const Experts *set,
     return grouped_forward(e, s->rows, s->act, experts_down(block, pass->param, set), s->offsets);
 }
 
+/* Routes all sets, and starts to send the rows of the last, if its experts are on several ranks. */
+static Status run_routers(const Block *block, Pass *pass, const Experts *set, int sets, const MoeSaved *saved,
+                          Tensor x, MoeSent *sent) {
+    for (int i = sets - 1; i >= 0; i--) {
+        TRY(run_router(block, pass, &set[i], &saved->set[i], x));
+        if (set[i].ranks > 1) TRY(moe_ranks_send(block, pass, &set[i], &saved->set[i], false, sent));
+    }
+    return OK;
+}
+
 Status moe_run(const Block *block, Pass *pass, const MoeSaved *saved, Tensor y, Tensor x) {
     Experts set[EXPERT_SETS];
-    for (int i = 0, sets = experts_of(block->config, pass->shape, set); i < sets; i++) {
+    CLEANUP(moe_sent_done) MoeSent sent = {0};
+    int sets = experts_of(block->config, pass->shape, set);
+    TRY(run_routers(block, pass, set, sets, saved, x, &sent));
+    for (int i = 0; i < sets; i++) {
         const MoeRows *s = &saved->set[i];
-        TRY(run_router(block, pass, &set[i], s, x));
-        TRY(set[i].ranks > 1 ? moe_ranks_run(block, pass, &set[i], s) : run_here(block, pass, &set[i], s));
+        TRY(set[i].ranks > 1 ? moe_ranks_run(block, pass, &set[i], s, &sent)
+                             : run_here(block, pass, &set[i], s));
         TRY(expert_combine(pass->exec, y, s->rows, s->place, i > 0));
     }
     return OK;
@@ -192,35 +205,41 @@ Status moe_run(const Block *block, Pass *pass, const MoeSaved *saved, Tensor y, 
 
 Status moe_rerun(const Block *block, Pass *pass, const MoeSaved *saved, Tensor x) {
     Experts set[EXPERT_SETS];
-    for (int i = 0, sets = experts_of(block->config, pass->shape, set); i < sets; i++) {
-        const MoeRows *s = &saved->set[i];
-        TRY(run_router(block, pass, &set[i], s, x));
-        TRY(set[i].ranks > 1 ? moe_ranks_rerun(block, pass, &set[i], s) : run_up(block, pass, &set[i], s));
-    }
+    CLEANUP(moe_sent_done) MoeSent sent = {0};
+    int sets = experts_of(block->config, pass->shape, set);
+    TRY(run_routers(block, pass, set, sets, saved, x, &sent));
+    for (int i = 0; i < sets; i++)
+        TRY(set[i].ranks > 1 ? moe_ranks_rerun(block, pass, &set[i], &sent)
+                             : run_up(block, pass, &set[i], &saved->set[i]));
     return OK;
 }
 
 /* ---- backward ---- */
 
-Status moe_back(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dpre, Tensor dy) {
+static Status back_down(const Block *block, const Pass *pass, const Experts *set, const MoeRows *s,
+                        Tensor dpre) {
     Exec *e = pass->exec;
+    TRY(grouped_backward_input(e, s->act, s->rows, experts_down(block, pass->param, set), s->offsets));
+    TRY(expert_act_backward(e, dpre, s->act, as_vector(s->each), s->act, s->pre, s->weights, s->offsets,
+                            block->config->act));
+    if (pass->deferred.data) return OK;
+    return experts_gradient(block, pass, set->down, experts_down(block, pass->grad, set), s->rows, s->act,
+                            s->offsets);
+}
+
+Status moe_back(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dpre, Tensor dy) {
     Experts set[EXPERT_SETS];
-    for (int i = 0, sets = experts_of(block->config, pass->shape, set); i < sets; i++) {
+    CLEANUP(moe_sent_done) MoeSent sent = {0};
+    int sets = experts_of(block->config, pass->shape, set);
+    for (int i = sets - 1; i >= 0; i--) {
         const MoeRows *s = &saved->set[i];
-        Tensor gradient = pre_of(block->config, pass->shape, i, dpre), each = as_vector(s->each);
-        TRY(expert_gather(e, s->rows, TENSOR_NONE, dy, TENSOR_NONE, s->slots, set[i].top));
-        if (set[i].ranks > 1) {
-            TRY(moe_ranks_back(block, pass, &set[i], s));
-            continue;
-        }
-        TRY(grouped_backward_input(e, s->act, s->rows, experts_down(block, pass->param, &set[i]),
-                                   s->offsets));
-        TRY(expert_act_backward(e, gradient, s->act, each, s->act, s->pre, s->weights, s->offsets,
-                                block->config->act));
-        if (pass->deferred.data) continue;
-        TRY(experts_gradient(block, pass, set[i].down, experts_down(block, pass->grad, &set[i]), s->rows,
-                             s->act, s->offsets));
+        TRY(expert_gather(pass->exec, s->rows, TENSOR_NONE, dy, TENSOR_NONE, s->slots, set[i].top));
+        if (set[i].ranks > 1) TRY(moe_ranks_send(block, pass, &set[i], s, true, &sent));
     }
+    for (int i = 0; i < sets; i++)
+        TRY(set[i].ranks > 1 ? moe_ranks_back(block, pass, &set[i], &sent)
+                             : back_down(block, pass, &set[i], &saved->set[i],
+                                         pre_of(block->config, pass->shape, i, dpre)));
     return OK;
 }
 
@@ -236,8 +255,8 @@ static RouteLoss losses_of(const Block *block, const Pass *pass, const Experts *
 }
 
 /* s->rows: the gradients of rows, by expert. */
-static Status back_here(const Block *block, Pass *pass, const Experts *set, const MoeRows *s, Tensor dpre,
-                        Tensor x) {
+static Status back_up(const Block *block, Pass *pass, const Experts *set, const MoeRows *s, Tensor dpre,
+                      Tensor x) {
     Exec *e = pass->exec;
     Tensor dup = pass->deferred.data ? TENSOR_NONE : experts_up(block, pass->grad, set);
     if (dup.data) {
@@ -255,7 +274,7 @@ Status moe_back_input(const Block *block, Pass *pass, const MoeSaved *saved, Ten
         const MoeRows *s = &saved->set[i];
         Tensor gradient = pre_of(block->config, pass->shape, i, dpre);
         TRY(set[i].ranks > 1 ? moe_ranks_back_input(block, pass, &set[i], s)
-                             : back_here(block, pass, &set[i], s, gradient, x));
+                             : back_up(block, pass, &set[i], s, gradient, x));
         TRY(expert_combine(e, dx, s->rows, s->place, add || i > 0));
         TRY(route_backward(e, s->logits, as_vector(s->each), s->place, s->logits, s->chosen,
                            losses_of(block, pass, &set[i]), set[i].route));

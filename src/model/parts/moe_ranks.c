@@ -11,33 +11,9 @@
 #include "base/memory.h"
 #include "model/parts/moe_set.h"
 
-/* Rows to and from each rank, from the first on. */
-typedef struct Traffic {
-    int64_t *out, *in;
-    int64_t sent, arrived;
-    int64_t *counts; /* (P,E/P) rows from each rank for each expert here; owns all memory */
-} Traffic;
-
 static void traffic_done(Traffic *traffic) {
     free(traffic->counts);
 }
-
-/* What this rank's experts have received; E experts here. */
-typedef struct Received {
-    Tensor chosen;  /* (N,1) int32: the expert of each row that arrived */
-    Tensor place;   /* (N,1) int32 */
-    Tensor slots;   /* (N) int32 */
-    Tensor offsets; /* (E+1) int32 */
-    Tensor weights; /* (N) fp32, by expert */
-    Tensor inputs;  /* (N,C) rows, by expert */
-    Tensor pre;     /* (N,2F), in backward its gradient */
-    Tensor grads;   /* (N,C) gradients of outputs, by expert; deferred or scratch */
-    Tensor act;     /* (N,F) likewise */
-    Tensor arrived; /* (N,C) scratch, by rank */
-    Tensor rows;    /* (N,C) scratch, by expert */
-    Tensor each;    /* (N,1) fp32 scratch: weights, or their gradients, by rank */
-    Tensor by_row;  /* (N) fp32 scratch: gradients of weights, by expert */
-} Received;
 
 /* ---- memory ---- */
 
@@ -155,9 +131,9 @@ static Status traffic_of(const Pass *pass, const Experts *set, const MoeRows *s,
 }
 
 /* Moves rows to their experts, or back. */
-static Status send_rows(const Pass *pass, const Traffic *t, Tensor arrived, Tensor own) {
+static Status send_rows(const Pass *pass, const Traffic *t, Tensor arrived, Tensor own, Ticket *ret_ticket) {
     return all_to_all(pass->expert, pass->exec->stream, arrived, tensor_slice(own, 0, t->sent), t->in, t->out,
-                      NULL);
+                      ret_ticket);
 }
 static Status return_rows(const Pass *pass, const Traffic *t, Tensor own, Tensor arrived) {
     return all_to_all(pass->expert, pass->exec->stream, tensor_slice(own, 0, t->sent), arrived, t->out, t->in,
@@ -183,35 +159,42 @@ static Status sort(const Pass *pass, const Experts *set, const Traffic *t, const
     return expert_sort(pass->exec, r->place, r->slots, r->offsets, r->chosen);
 }
 
-static Status run_up(const Block *block, Pass *pass, const Experts *set, const MoeRows *s, const Traffic *t,
-                     const Received *r) {
+/* What has been sent is in place. */
+static Status run_up(const Block *block, Pass *pass, const Experts *set, MoeSent *sent) {
     Exec *e = pass->exec;
-    TRY(sort(pass, set, t, r));
-    TRY(send_rows(pass, t, r->arrived, s->rows));
-    TRY(send_rows(pass, t, r->each, as_column(s->weights)));
+    const Received *r = &sent->received;
+    TRY(sort(pass, set, &sent->traffic, r));
+    TRY(ticket_wait(e->stream, &sent->rows));
+    TRY(ticket_wait(e->stream, &sent->weights));
     TRY(expert_gather(e, r->inputs, r->weights, r->arrived, r->each, r->slots, 1));
     return grouped_forward(e, r->pre, r->inputs, experts_up(block, pass->param, set), r->offsets);
 }
 
-Status moe_ranks_run(const Block *block, Pass *pass, const Experts *set, const MoeRows *s) {
-    Exec *e = pass->exec;
-    CLEANUP(traffic_done) Traffic t = {0};
-    Received r;
-    TRY(traffic_of(pass, set, s, false, &t));
-    TRY(memory(block, pass, set, t.arrived, &r));
-    TRY(run_up(block, pass, set, s, &t, &r));
-    TRY(expert_act_forward(e, r.act, r.pre, r.weights, r.offsets, block->config->act));
-    TRY(grouped_forward(e, r.rows, r.act, experts_down(block, pass->param, set), r.offsets));
-    TRY(expert_combine(e, r.arrived, r.rows, r.place, false));
-    return return_rows(pass, &t, s->rows, r.arrived);
+void moe_sent_done(MoeSent *sent) {
+    free(sent->traffic.counts);
 }
 
-Status moe_ranks_rerun(const Block *block, Pass *pass, const Experts *set, const MoeRows *s) {
-    CLEANUP(traffic_done) Traffic t = {0};
-    Received r;
-    TRY(traffic_of(pass, set, s, false, &t));
-    TRY(memory(block, pass, set, t.arrived, &r));
-    return run_up(block, pass, set, s, &t, &r);
+Status moe_ranks_send(const Block *block, Pass *pass, const Experts *set, const MoeRows *s, bool back,
+                      MoeSent *sent) {
+    Received *r = &sent->received;
+    TRY(traffic_of(pass, set, s, back, &sent->traffic));
+    TRY(memory(block, pass, set, sent->traffic.arrived, r));
+    TRY(send_rows(pass, &sent->traffic, r->arrived, s->rows, &sent->rows));
+    return back ? OK : send_rows(pass, &sent->traffic, r->each, as_column(s->weights), &sent->weights);
+}
+
+Status moe_ranks_run(const Block *block, Pass *pass, const Experts *set, const MoeRows *s, MoeSent *sent) {
+    Exec *e = pass->exec;
+    const Received *r = &sent->received;
+    TRY(run_up(block, pass, set, sent));
+    TRY(expert_act_forward(e, r->act, r->pre, r->weights, r->offsets, block->config->act));
+    TRY(grouped_forward(e, r->rows, r->act, experts_down(block, pass->param, set), r->offsets));
+    TRY(expert_combine(e, r->arrived, r->rows, r->place, false));
+    return return_rows(pass, &sent->traffic, s->rows, r->arrived);
+}
+
+Status moe_ranks_rerun(const Block *block, Pass *pass, const Experts *set, MoeSent *sent) {
+    return run_up(block, pass, set, sent);
 }
 
 /* ---- backward ---- */
@@ -225,18 +208,15 @@ static Status up_gradient(const Block *block, const Pass *pass, const Experts *s
                             r->offsets);
 }
 
-Status moe_ranks_back(const Block *block, Pass *pass, const Experts *set, const MoeRows *s) {
+Status moe_ranks_back(const Block *block, Pass *pass, const Experts *set, MoeSent *sent) {
     Exec *e = pass->exec;
-    CLEANUP(traffic_done) Traffic t = {0};
-    Received r;
-    TRY(traffic_of(pass, set, s, true, &t));
-    TRY(memory(block, pass, set, t.arrived, &r));
-    TRY(send_rows(pass, &t, r.arrived, s->rows));
-    TRY(expert_gather(e, r.grads, TENSOR_NONE, r.arrived, TENSOR_NONE, r.slots, 1));
-    TRY(grouped_backward_input(e, r.act, r.grads, experts_down(block, pass->param, set), r.offsets));
-    TRY(expert_act_backward(e, r.pre, r.act, r.by_row, r.act, r.pre, r.weights, r.offsets,
+    const Received *r = &sent->received;
+    TRY(ticket_wait(e->stream, &sent->rows));
+    TRY(expert_gather(e, r->grads, TENSOR_NONE, r->arrived, TENSOR_NONE, r->slots, 1));
+    TRY(grouped_backward_input(e, r->act, r->grads, experts_down(block, pass->param, set), r->offsets));
+    TRY(expert_act_backward(e, r->pre, r->act, r->by_row, r->act, r->pre, r->weights, r->offsets,
                             block->config->act));
-    return pass->deferred.data ? OK : down_gradient(block, pass, set, &r);
+    return pass->deferred.data ? OK : down_gradient(block, pass, set, r);
 }
 
 Status moe_ranks_back_input(const Block *block, Pass *pass, const Experts *set, const MoeRows *s) {
