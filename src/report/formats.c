@@ -122,6 +122,12 @@ static void put_source(FILE *out, const Run *run, const char *label, FigureSourc
     fputs(style->end, out);
 }
 
+static bool has_differences(const Run *run, FigureSource source, const Columns *columns) {
+    for (size_t i = 0; i < columns->count; i++)
+        if (isfinite(run_from_published(run, source, columns->shown[i]))) return true;
+    return false;
+}
+
 /* The study's figures, and the prediction for weft next to one for another program. */
 static void put_sources(FILE *out, const Results *results, const Run *run, const Columns *columns,
                         const Style *style) {
@@ -129,7 +135,8 @@ static void put_sources(FILE *out, const Results *results, const Run *run, const
     bool published = run->published && results_published(results);
     if (published)
         put_source(out, run, source_name(SOURCE_PUBLISHED), SOURCE_PUBLISHED, false, columns, style);
-    if (published) put_source(out, run, "vs published", own, true, columns, style);
+    if (published && has_differences(run, own, columns))
+        put_source(out, run, "vs published", own, true, columns, style);
     if (run_has_source(run, SOURCE_WEFT))
         put_source(out, run, source_name(SOURCE_WEFT), SOURCE_WEFT, false, columns, style);
 }

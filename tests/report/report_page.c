@@ -154,6 +154,13 @@ static void formats_tables(void **state) {
     assert_ok(table_format(&results, FORMAT_LATEX, &paper));
     assert_has(paper, "50\\% (vs published) & -20.0\\% & -96.0\\% \\\\\n");
     json_decref(results.runs[0].published);
+    /* Without a figure, there is nothing to compare. */
+    CLEANUP(mem_freep) char *without = NULL;
+    results.runs[0].published = json_pack("{s:s}", "outcome", "out of memory");
+    assert_ok(table_format(&results, FORMAT_MARKDOWN, &without));
+    assert_has(without, "50% (published) | out of memory |");
+    assert_null(strstr(without, "(vs published)"));
+    json_decref(results.runs[0].published);
     results.runs[0].published = NULL;
     /* A name that starts a row must not be the argument of the line break before it. */
     CLEANUP(mem_freep) char *marks = NULL, *plain = NULL;
