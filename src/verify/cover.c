@@ -2,47 +2,69 @@
 
 #include "base/memory.h"
 
-enum { VALUES = 64, /* the most of an axis */ LAYERS = 6, HEADS = 4 };
+enum { LAYERS = 6, HEADS = 4 };
 
 static const int values_of_rest[COVER_AXES] = {[COVER_ZERO] = 4,
                                                [COVER_SCHEDULE] = SCHEDULE_EVAL,
                                                [COVER_RECOMPUTE] = 3,
                                                [COVER_CONTEXT] = CONTEXT_BOTH,
+                                               [COVER_EXPERTS] = 3, /* 1, 2 and 4 ranks */
                                                [COVER_SEQUENCE] = 2,
                                                [COVER_MICRO] = 2,
                                                [COVER_OFFLOAD] = OFFLOAD_COUNT,
                                                [COVER_KEEP] = 2};
 
-bool trial_splits_context(const TrialSpec *spec) {
+static bool splits_context(const TrialSpec *spec, const ModelConfig *config) {
     int tp = mesh_extent(spec->mesh, AXIS_TP), cp = mesh_extent(spec->mesh, AXIS_CP);
-    ModelConfig config;
-    trial_config(spec, &config);
     if (cp == 1) return spec->cp_mode <= CONTEXT_HEADS;
     int swap = spec->cp_mode <= CONTEXT_HEADS ? cp : spec->cp_mode == CONTEXT_BOTH ? spec->mesh.heads : 1;
     if (spec->cp_mode == CONTEXT_BOTH && (swap < 2 || swap == cp || cp % swap)) return false;
-    if (!config_splits_context(&config, tp, swap)) return false;
+    if (!config_splits_context(config, tp, swap)) return false;
     return TRIAL_SEQ % cp == 0 && (!spec->sequence || TRIAL_SEQ / cp % tp == 0);
+}
+
+bool trial_splits_context(const TrialSpec *spec) {
+    ModelConfig config;
+    trial_config(spec, &config);
+    return splits_context(spec, &config);
+}
+
+bool trial_runs_on(int job, bool gpu) {
+    ModelConfig config;
+    trial_config(&(TrialSpec){.job = job}, &config);
+    return !gpu || !config.experts;
+}
+
+/* Whether the model can be divided like that. Only mixtures have experts to divide. */
+static bool divides_model(const TrialSpec *spec, int chunks) {
+    MeshSpec mesh = spec->mesh;
+    ModelConfig config;
+    trial_config(spec, &config);
+    int ep = mesh_experts(mesh);
+    if (config.heads % mesh.tp || config.inner % mesh.tp || !config_splits_groups(&config, mesh.tp))
+        return false;
+    if (mesh.tp > 1 && config.qk_norm_whole) return false;
+    if (mesh.pp * chunks > config.layers) return false;
+    if (ep > 1 && (!config.experts || config.experts % ep)) return false;
+    if (config.experts && spec->fp8) return false;
+    return splits_context(spec, &config);
 }
 
 bool trial_is_legal(const TrialSpec *spec) {
     MeshSpec mesh = spec->mesh;
-    ModelConfig config;
-    trial_config(spec, &config);
     int batch = spec->batch ? spec->batch : TRIAL_BATCH;
     int micros = batch / mesh.dp / spec->micro_batch, chunks = spec->chunks ? spec->chunks : 1;
     bool sharded = spec->zero > 0;
     if (micros < 1 || batch % (mesh.dp * spec->micro_batch)) return false;
-    if (config.heads % mesh.tp || config.inner % mesh.tp || !config_splits_groups(&config, mesh.tp))
-        return false;
-    if (mesh.pp * chunks > config.layers) return false;
     if (mesh.shard && !sharded) return false;
+    if (mesh_copies(mesh) % mesh_experts(mesh)) return false;
     if (spec->sequence && mesh.tp == 1) return false;
-    if (!trial_splits_context(spec)) return false;
     if (spec->keep && spec->zero != 3) return false;
     if (offload_state(spec->offload) == OFFLOAD_PARAMS && spec->zero != 3) return false;
     if (spec->schedule != SCHEDULE_1F1B && mesh.pp == 1) return false;
     if (spec->schedule == SCHEDULE_INTERLEAVED && micros % mesh.pp) return false;
-    return !spec->fp8 || spec->micro_batch > 1; /* rows come in multiples of 16 */
+    if (spec->fp8 && spec->micro_batch == 1) return false; /* rows come in multiples of 16 */
+    return divides_model(spec, chunks);
 }
 
 static TrialSpec spec_of(const Cover *cover, const CoverPoint *point) {
@@ -50,6 +72,7 @@ static TrialSpec spec_of(const Cover *cover, const CoverPoint *point) {
     ContextMode mode = at[COVER_CONTEXT] ? (ContextMode)(at[COVER_CONTEXT] + CONTEXT_HEADS) : CONTEXT_AUTO;
     MeshSpec mesh = cover->grid[at[COVER_GRID]];
     if (mode == CONTEXT_BOTH) mesh.heads = 2;
+    if (at[COVER_EXPERTS]) mesh.ep = 1 << at[COVER_EXPERTS];
     const Precision *precision = &cover->precision[at[COVER_PRECISION]];
     return (TrialSpec){.job = at[COVER_JOB],
                        .mesh = mesh,
@@ -71,8 +94,8 @@ static TrialSpec spec_of(const Cover *cover, const CoverPoint *point) {
 /* ---- pairs ---- */
 
 static uint8_t *pair_at(const Cover *cover, const CoverPoint *point, int one, int two) {
-    size_t first = (size_t)one * VALUES + point->at[one], second = (size_t)two * VALUES + point->at[two];
-    return &cover->pair[first * COVER_AXES * VALUES + second];
+    int first = cover->first[one] + point->at[one], second = cover->first[two] + point->at[two];
+    return &cover->pair[first * cover->values + second];
 }
 
 /* The pairs of a layout that are not covered. */
@@ -92,24 +115,23 @@ static void cover_pairs(Cover *cover, const CoverPoint *point, uint8_t mark, int
         }
 }
 
+/* Pairs are only ever covered, so a layout has at most as many as when they were last counted. */
 bool cover_next(Cover *cover, TrialSpec *ret_spec) {
-    int most = 0;
-    CoverPoint best = {0};
-    for (size_t i = 0; i < cover->count;) {
-        int left = pairs_left(cover, &cover->point[i]);
-        if (left > most) {
-            most = left;
-            best = cover->point[i];
+    for (; cover->most; cover->most--)
+        for (size_t i = 0; i < cover->count;) {
+            CoverPoint *point = &cover->point[i];
+            if (point->left == cover->most) point->left = (uint8_t)pairs_left(cover, point);
+            if (point->left == cover->most) {
+                cover_pairs(cover, point, 2, &cover->covered);
+                *ret_spec = spec_of(cover, point);
+                return true;
+            }
+            if (point->left)
+                i++;
+            else
+                *point = cover->point[--cover->count];
         }
-        if (left)
-            i++;
-        else
-            cover->point[i] = cover->point[--cover->count];
-    }
-    if (!most) return false;
-    cover_pairs(cover, &best, 2, &cover->covered);
-    *ret_spec = spec_of(cover, &best);
-    return true;
+    return false;
 }
 
 /* ---- enumeration ---- */
@@ -137,7 +159,7 @@ int cover_batch(int ranks) {
 }
 
 Status cover_init(Cover *ret_cover, int ranks, bool gpu, const Precision *precision, int precisions) {
-    CLEANUP(cover_done) Cover cover = {.precisions = precisions};
+    CLEANUP(cover_done) Cover cover = {.precisions = precisions, .most = COVER_AXES * (COVER_AXES - 1) / 2};
     TrialJob job;
     int values[COVER_AXES], jobs = 0;
     for (int i = 0; i < precisions; i++) cover.precision[i] = precision[i];
@@ -148,15 +170,20 @@ Status cover_init(Cover *ret_cover, int ranks, bool gpu, const Precision *precis
     values[COVER_JOB] = jobs;
     values[COVER_PRECISION] = precisions;
     values[COVER_GRID] = cover.grids;
-    if (gpu) values[COVER_CONTEXT] = 1; /* which have heads mode alone */
-    TRY(mem_new((size_t)COVER_AXES * VALUES * COVER_AXES * VALUES, 1, &cover.pair));
+    if (gpu) values[COVER_CONTEXT] = values[COVER_EXPERTS] = 1; /* which have heads mode alone */
+    for (int axis = 0; axis < COVER_AXES; axis++) {
+        cover.first[axis] = cover.values;
+        cover.values += values[axis];
+    }
+    TRY(mem_new((size_t)cover.values * (size_t)cover.values, 1, &cover.pair));
     CoverPoint point = {0};
     do {
         TrialSpec spec = spec_of(&cover, &point);
-        if (!trial_is_legal(&spec)) continue;
+        if (!trial_is_legal(&spec) || (gpu && !trial_runs_on(spec.job, gpu))) continue;
         TRY(mem_grow(&cover.point, &cover.capacity, cover.count + 1, sizeof *cover.point));
-        cover.point[cover.count++] = point;
         cover_pairs(&cover, &point, 1, &cover.pairs);
+        point.left = (uint8_t)cover.most;
+        cover.point[cover.count++] = point;
     } while (point_next(&point, values));
     return MOVE(ret_cover, cover);
 }

@@ -15,6 +15,7 @@ typedef enum {
     COVER_SCHEDULE,
     COVER_RECOMPUTE,
     COVER_CONTEXT,
+    COVER_EXPERTS,
     COVER_SEQUENCE,
     COVER_MICRO,
     COVER_OFFLOAD,
@@ -22,18 +23,20 @@ typedef enum {
     COVER_AXES
 } CoverAxis;
 
-/* The number of a value on each axis. */
 typedef struct CoverPoint {
-    uint8_t at[COVER_AXES];
+    uint8_t at[COVER_AXES]; /* the number of a value on each axis */
+    uint8_t left;           /* its pairs that were not covered when they were last counted */
 } CoverPoint;
 
 typedef struct Cover {
     Precision precision[COVER_PRECISIONS];
     MeshSpec grid[COVER_GRIDS];
     int precisions, grids, batch;
+    int most;          /* of CoverPoint.left */
     CoverPoint *point; /* legal layouts with pairs that are not covered */
     size_t count, capacity;
-    uint8_t *pair; /* by both axes and values: 1 if a layout has it, 2 if it is covered */
+    int first[COVER_AXES], values; /* numbers of each axis's first value, and of all values */
+    uint8_t *pair; /* by the numbers of both values: 1 if a layout has it, 2 if it is covered */
     int64_t pairs, covered;
 } Cover;
 
@@ -45,6 +48,8 @@ void cover_done(Cover *cover);
 /* The layout with the most pairs that are not covered yet; false if all are. */
 bool cover_next(Cover *cover, TrialSpec *ret_spec);
 
+/* Whether a job runs on CPUs or GPUs, which do not compute mixtures of experts yet. */
+bool trial_runs_on(int job, bool gpu);
 /* Whether a trial can run in this layout, and whether as far as context parallelism goes. */
 bool trial_splits_context(const TrialSpec *spec);
 bool trial_is_legal(const TrialSpec *spec);

@@ -172,7 +172,7 @@ static bool has_failed(const Outcome *outcome) {
 
 /* ---- the smallest layout ---- */
 
-enum { SIMPLER = 14 };
+enum { SIMPLER = 15 };
 
 /* The k-th simplification of a layout. */
 static TrialSpec simplify(TrialSpec spec, int k) {
@@ -181,17 +181,20 @@ static TrialSpec simplify(TrialSpec spec, int k) {
     case 1: spec.mesh.tp = 1, spec.sequence = false; break;
     case 2: spec.mesh.dp = 1, spec.mesh.shard = 0; break;
     case 3: spec.mesh.dp = spec.mesh.dp > 2 ? 2 : spec.mesh.dp, spec.mesh.shard = 0; break;
-    case 4: spec.zero = 0, spec.keep = false, spec.mesh.shard = 0, spec.offload = OFFLOAD_NONE; break;
-    case 5: spec.schedule = SCHEDULE_1F1B, spec.chunks = 1; break;
-    case 6: spec.recompute = RECOMPUTE_NONE; break;
-    case 7: spec.sequence = false; break;
-    case 8: spec.keep = false; break;
-    case 9: spec.offload = OFFLOAD_NONE; break;
-    case 10: spec.job = 0; break;
-    case 11: spec.dtype = DT_F32, spec.fp8 = spec.wide = false; break;
-    case 12: spec.mesh.cp = 1, spec.mesh.shard = spec.mesh.heads = 0, spec.cp_mode = CONTEXT_AUTO; break;
-    case 13: spec.mesh.heads = 0, spec.cp_mode = CONTEXT_AUTO; break;
+    case 4: spec.mesh.ep = 0; break;
+    case 5: spec.zero = 0, spec.keep = false, spec.mesh.shard = 0, spec.offload = OFFLOAD_NONE; break;
+    case 6: spec.schedule = SCHEDULE_1F1B, spec.chunks = 1; break;
+    case 7: spec.recompute = RECOMPUTE_NONE; break;
+    case 8: spec.sequence = false; break;
+    case 9: spec.keep = false; break;
+    case 10: spec.offload = OFFLOAD_NONE; break;
+    case 11: spec.job = 0; break;
+    case 12: spec.dtype = DT_F32, spec.fp8 = spec.wide = false; break;
+    case 13: spec.mesh.cp = 1, spec.mesh.shard = spec.mesh.heads = 0, spec.cp_mode = CONTEXT_AUTO; break;
+    case 14: spec.mesh.heads = 0, spec.cp_mode = CONTEXT_AUTO; break;
     }
+    int ep = mesh_experts_fit(spec.mesh);
+    spec.mesh.ep = ep > 1 ? ep : 0;
     return spec;
 }
 

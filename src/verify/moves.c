@@ -72,6 +72,7 @@ static Status save(Verify *v, const TrialSpec *spec, const Place *place, uint32_
         TRY(trial_step(&trial, step, NULL, NULL, &result));
     }
     TRY(weights_crc(&trial, v->spec->host, verify_record(v, spec)->numel, ret_crc));
+    TRY(runner_balance_save(runner, progress));
     CheckpointState state = runner_checkpoint(runner);
     state.progress = progress;
     state.disk = place->disk;
@@ -81,13 +82,15 @@ static Status save(Verify *v, const TrialSpec *spec, const Place *place, uint32_
 static Status load(const Place *place, Runner *runner, Group *host) {
     CLEANUP(mirror_done) Mirror mirror = {0};
     CLEANUP(mem_freep) char *dir = NULL;
+    CLEANUP(json_decrefp) json_t *progress = NULL;
     if (!place->disk || host->rank == 0) TRY(ckpt_latest(place->dir, &dir));
     if (place->disk) TRY(mirror_init(&mirror, place->disk, dir ? dir : ""));
     const char *from = place->disk ? mirror.path : dir;
     if (!from) return FAILED("%s: the checkpoint is not there", place->dir ? place->dir : "rank 0");
     CheckpointState state = runner_checkpoint(runner);
     state.disk = place->disk;
-    TRY(ckpt_load(from, &state, runner->stream, NULL, NULL));
+    TRY(ckpt_load(from, &state, runner->stream, NULL, &progress));
+    TRY(runner_balance_load(runner, from, progress));
     return runner_publish(runner);
 }
 

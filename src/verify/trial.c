@@ -64,8 +64,8 @@ void trial_config(const TrialSpec *spec, ModelConfig *ret_config) {
     config.head_width = 0;
     config.inner = spec->words || spec->wide ? 128 : 24;
     if (config.experts) {
-        config.experts = 4;
-        config.top_k = 2;
+        config.experts = spec->experts ? spec->experts : TRIAL_EXPERTS;
+        config.top_k = spec->top_k ? spec->top_k : config.experts;
         config.expert_inner = config.inner;
         if (config.shared_inner) config.shared_inner = config.inner;
         config.balance_coef = 0.1f;

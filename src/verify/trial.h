@@ -12,6 +12,7 @@ enum {
     TRIAL_VOCAB = 61,
     TRIAL_LARGE_VOCAB = 1100,
     TRIAL_LABELS = 3,
+    TRIAL_EXPERTS = 4,
     TRIAL_STEPS = 200,
     TRIAL_SEED = 3,
     TRIAL_PATTERNS = 3
@@ -36,7 +37,9 @@ typedef struct TrialSpec {
     ScheduleKind schedule;
     Recompute recompute;
     ContextMode cp_mode; /* AUTO: heads */
-    int mlp_rows;        /* tests: see Shape */
+    int experts;         /* of mixtures; 0: TRIAL_EXPERTS */
+    int top_k;    /* 0: all, since rounding errors would choose between two with almost the same score */
+    int mlp_rows; /* tests: see Shape */
     bool sequence, keep;
     Offload offload;
     DType dtype;
