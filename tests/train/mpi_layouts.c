@@ -5,93 +5,13 @@
  * The combinations are generated. By default each rank count runs a sample in which every value of every axis
  * occurs; WEFT_TEST_ALL=1 runs all of them.
  * Ranks: 1 2 4 8 */
-#include <math.h>
 #include <stdlib.h>
 
 #include "model/head.h"
-#include "train/layouts.h"
-#include "train/step_reference.h"
-#include "verify/cover.h"
+#include "train/compared.h"
 
-enum { STEPS_EXACT = 4, REFERENCE_MICRO = 2 };
-
-/* Later steps execute the same code as the first ones; only rounding errors grow from step to step, so a
- * sample trains for fewer. Equal bits stay equal. */
-static int compared_steps(void) {
-    return SANITIZED ? 4 : getenv("WEFT_TEST_ALL") ? 20 : 6;
-}
-
-static double relative_diff(double a, double b) {
-    return fabs(a - b) / fmax(fabs(b), 1e-30);
-}
-
-/* A constant added to all attention keys, or to the scores of all span positions, does not change the output.
- * The gradient of such a bias is rounding noise, which Adam turns into full-size steps. */
-static bool gradient_is_rounding(const Outcome *outcome, const char *name) {
-    bool span = outcome->model->config.outputs_mask == OUTPUT_SPAN;
-    return strstr(name, "qkv.bias") || strstr(name, "span.bias") ||
-           (span && strcmp(name, "layer.5.norm2.bias") == 0);
-}
-
-/* The largest difference between the weights that this rank updates and those of one rank, relative to the
- * parameter's largest element. */
-static double max_weight_diff(const Outcome *found, const Outcome *expected, const char **ret_name) {
-    const Store *part = found->runner->params, *all = expected->runner->params;
-    double max_diff = 0;
-    for (int i = 0; i < found->model->units; i++) {
-        CLEANUP(mem_freep) float *own = unit_values(part, i), *complete = unit_values(all, i);
-        for (size_t j = 0; part->count[i] && j < part->unit[i].count; j++) {
-            const ParamSlot *slot = &part->unit[i].slot[j], *whole = &all->unit[i].slot[j];
-            const float *global = complete + whole->offset;
-            int64_t from, count;
-            if (!slot_overlap(slot, part->first[i], part->count[i], &from, &count)) continue;
-            const float *local = own + (slot->offset + from - part->first[i]);
-            double largest = 1e-3, worst = 0;
-            for (int64_t k = 0; k < whole->count; k++)
-                if (fabsf(global[k]) > largest) largest = fabsf(global[k]);
-            for (int64_t at = from; at < from + count;) {
-                ParamRun piece = slot_run(slot, at, from + count - at);
-                for (int64_t k = 0; k < piece.count; k++) {
-                    double target = piece.global < 0 ? 0 : global[piece.global + k];
-                    double off = fabs(local[at - from + k] - target);
-                    if (!(off <= worst)) worst = off;
-                }
-                at += piece.count;
-            }
-            bool idle = gradient_is_rounding(found, slot->desc.name);
-            if (!idle && worst > max_diff * largest) max_diff = worst / largest, *ret_name = slot->desc.name;
-        }
-    }
-    return max_diff;
-}
-
-/* The run of each job on one rank, by the reference step (train/step_reference.h). Only the norms of
- * micro-batches, which it does not estimate, are the runner's. */
+/* The run of each job on one rank. */
 static Outcome references[JOBS];
-
-static Outcome reference_run(Group *world, const Layout *layout, int steps) {
-    Outcome outcome = run(world, layout, steps);
-    Reference *reference = NULL;
-    HostBatch *micro[BATCH];
-    int count = outcome.runner->spec.micros;
-    assert_ok(reference_new(&reference, outcome.model, outcome.device, &outcome.runner->spec));
-    assert_ok(store_init_params(reference->params, reference->exec.stream, TRIAL_SEED));
-    for (int step = 0; step < steps; step++) {
-        StepResult result;
-        assert_ok(trial_micros(&outcome.trial, 0, step, micro));
-        assert_ok(reference_step(reference, micro, count, step + 1, trial_lr(layout), &result));
-        outcome.loss[step] = result.loss;
-        outcome.norm[step] = result.grad_norm;
-        if (step + 1 == steps) assert_ok(reference_eval(reference, micro, count, &outcome.eval));
-        for (int i = 0; i < count; i++) host_batch_free(micro[i]);
-    }
-    for (int u = 0; steps && u < outcome.model->units; u++) {
-        CLEANUP(mem_freep) float *values = unit_values(reference->params, u);
-        unit_set_values(outcome.runner->params, u, values);
-    }
-    reference_free(reference);
-    return outcome;
-}
 
 static void references_run(Group *world) {
     Layout alone[JOBS];
@@ -107,49 +27,8 @@ static void references_done(void) {
     }
 }
 
-/* Runs a layout and compares it with one rank. */
-static Outcome run_checked(Group *world, const Layout *layout, const Outcome *expected) {
-    const int steps = compared_steps();
-    Outcome found = run(world, layout, steps);
-    for (int step = 0; step < steps; step++)
-        if (!(relative_diff(found.loss[step], expected->loss[step]) <= 1e-5) ||
-            !(relative_diff(found.norm[step], expected->norm[step]) <= 1e-3))
-            fail_msg("%s: step %d: loss %.9g, norm %.9g; on one rank %.9g, %.9g", layout_text(layout),
-                     step + 1, found.loss[step], found.norm[step], expected->loss[step],
-                     expected->norm[step]);
-    bool same = layout->micro_batch == REFERENCE_MICRO && runner_joined(found.runner) == 1;
-    for (int step = 0; same && step < steps; step++)
-        if (!(relative_diff(found.micro_norm[step], expected->micro_norm[step]) <= 1e-3))
-            fail_msg("%s: step %d: micro-batches: norm %.9g, on one rank %.9g", layout_text(layout), step + 1,
-                     found.micro_norm[step], expected->micro_norm[step]);
-    if (!(relative_diff(found.eval, expected->eval) <= 1e-5))
-        fail_msg("%s: evaluation loss %.9g, on one rank %.9g", layout_text(layout), found.eval,
-                 expected->eval);
-    const char *name = "";
-    double max_diff = max_weight_diff(&found, expected, &name);
-    /* Losses agree to 1e-5, but AdamW divides a tiny gradient by its own size, and with it its rounding
-     * error. */
-    if (!(max_diff <= 5e-4))
-        fail_msg("%s: %s differs by %g from one rank", layout_text(layout), name, max_diff);
-    return found;
-}
-
 static void check(Group *world, const Layout *layout) {
     CLEANUP(outcome_done) Outcome found = run_checked(world, layout, &references[layout->job]);
-}
-
-/* The schedules that work with `pp` stages; returns their number. */
-static int schedules_of(int pp, Layout out[8]) {
-    int count = 0;
-    if (pp == 1) {
-        out[count++] = (Layout){.schedule = SCHEDULE_1F1B, .chunks = 1};
-        return count;
-    }
-    out[count++] = (Layout){.schedule = SCHEDULE_1F1B, .chunks = 1};
-    out[count++] = (Layout){.schedule = SCHEDULE_GPIPE, .chunks = 1};
-    out[count++] = (Layout){.schedule = SCHEDULE_ZERO_BUBBLE, .chunks = 1};
-    if (pp * 2 <= 8) out[count++] = (Layout){.schedule = SCHEDULE_INTERLEAVED, .chunks = 2};
-    return count;
 }
 
 typedef struct Matrix {
@@ -162,30 +41,12 @@ typedef struct Matrix {
 /* Tests the values of all other axes for one grid. A sample steps through them with a stride that is coprime
  * to their number. */
 static void check_options(Matrix *matrix, MeshSpec mesh, JobKind job) {
-    Layout schedules[8];
-    int kinds = schedules_of(mesh.pp, schedules);
     bool many = matrix->world->size >= 4 || SANITIZED;
-    int tried = 0, wanted = matrix->all ? 1 << 20 : many ? 1 : 2;
-    int modes = mesh.cp == 1  ? 1
-                : mesh.cp > 2 ? CONTEXT_BOTH
-                              : CONTEXT_RING,
-        options = kinds * 4 * 3 * 2 * 2 * modes;
+    int tried = 0, wanted = matrix->all ? 1 << 20 : many ? 1 : 2, options = options_of(mesh);
     for (int k = 0; k < options && tried < wanted; k++) {
         int at = matrix->all ? k : (int)((matrix->sample++ * 29 + 7) % (unsigned)options);
-        Layout layout = schedules[at % kinds];
-        layout.job = job;
-        layout.mesh = mesh;
-        layout.zero = at / kinds % 4;
-        layout.recompute = (Recompute)(at / kinds / 4 % 3);
-        layout.mlp_rows = 5;
-        layout.sequence = at / kinds / 12 % 2;
-        layout.micro_batch = 1 + at / kinds / 24 % 2;
-        layout.keep = layout.zero == 3 && at % 2;
-        layout.cp_mode = mesh.cp > 1 ? (ContextMode)(CONTEXT_HEADS + at / kinds / 48 % modes) : CONTEXT_AUTO;
-        layout.mesh.heads = layout.cp_mode == CONTEXT_BOTH ? 2 : 0;
-        int micros = BATCH / mesh.dp / layout.micro_batch;
-        if (micros < 1 || (layout.sequence && mesh.tp == 1) || !trial_splits_context(&layout)) continue;
-        if (layout.schedule == SCHEDULE_INTERLEAVED && micros % mesh.pp) continue;
+        Layout layout;
+        if (!layout_at(mesh, job, at, &layout)) continue;
         layout.offload = matrix->legal++ % 2 ? OFFLOAD_ACTIVATIONS : OFFLOAD_NONE;
         tried++;
         check(matrix->world, &layout);
@@ -207,19 +68,7 @@ static void test_matrix(void **state) {
     references_done();
 }
 
-/* Whether the weights that this rank updates have the bits of another run in the same layout. */
-static bool same_shards(const Outcome *found, const Outcome *expected) {
-    const Store *own = found->runner->params, *other = expected->runner->params;
-    bool same = true;
-    for (int i = 0; i < own->model->units; i++) {
-        CLEANUP(mem_freep) float *a = unit_values(own, i), *b = unit_values(other, i);
-        same &= own->first[i] == other->first[i] && own->count[i] == other->count[i] &&
-                !memcmp(a, b, (size_t)own->count[i] * sizeof *a);
-    }
-    return same;
-}
-
-/* The same if the other run may have all weights instead. */
+/* Whether the weights that this rank updates have the bits of another run, which may have all weights. */
 static bool same_weights(const Outcome *found, const Outcome *expected) {
     const char *name = "";
     if (!expected->trial.spec.zero) return max_weight_diff(found, expected, &name) == 0;
