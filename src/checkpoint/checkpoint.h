@@ -67,13 +67,14 @@ MUST_USE Status hf_weights_receive(const char *dir, const RootDisk *disk, Store 
 typedef struct QuantizedParam {
     char name[PARAM_NAME];
     int bits;
-    int64_t rows, cols; /* output and input features */
+    int64_t rows, cols; /* output and input features; the rows of all matrices */
+    int64_t matrices;   /* of experts; otherwise 1 */
     int8_t *w;          /* (rows,cols); int4: (rows,(cols+1)/2), see int4_pack */
     int8_t *step;       /* int4 only: (rows,groups), integer scales of the groups; else NULL */
     float *scale;       /* (rows) */
-    float *factor;      /* (cols), or NULL: all 1 */
+    float *factor;      /* (matrices,cols), or NULL: all 1 */
     bool is_static;     /* static activation quantization: */
-    float amax;         /* largest input magnitude, see int8_set_static_amax */
+    float *amax;        /* (matrices) largest input magnitude, see int8_set_static_amax */
     int64_t offset;     /* offset in the file's data; set by quantized_declare */
 } QuantizedParam;
 
@@ -83,9 +84,10 @@ typedef struct QuantizedList {
 } QuantizedList;
 
 void quantized_list_done(QuantizedList *list);
-/* Adds a parameter with w, scale and, for int4, step allocated. The pointer is valid until the next call. */
-MUST_USE Status quantized_list_add(QuantizedList *list, const char *name, int bits, int64_t rows,
-                                   int64_t cols, QuantizedParam **ret_param);
+/* Adds a parameter with w, scale, amax and, for int4, step allocated. The pointer is valid until the next
+ * call. */
+MUST_USE Status quantized_list_add(QuantizedList *list, const char *name, int bits, int64_t matrices,
+                                   int64_t rows, int64_t cols, QuantizedParam **ret_param);
 /* Loads a quantized model's int8 and int4 parameters from a directory; does nothing for other models. Must
  * be called before a store of the model is bound. */
 MUST_USE Status hf_quantized_load(const char *dir, Model *model, const Exec *exec);

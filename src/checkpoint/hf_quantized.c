@@ -14,6 +14,9 @@
  *
  *   NAME.largest  F32 (1): largest magnitude of inputs times their factors; 0: dynamic scales for this matrix
  *
+ * Experts of a mixture are one parameter. Its outputs are those of all experts in order; each expert has its
+ * own factors and largest input: F32 (experts, inputs) and F32 (experts).
+ *
  * A weight is int8 * scale * factor, or int4 * step * scale * factor. Inputs are multiplied by their
  * factor before they are quantized (kernels.h). The file name differs from the one transformers looks for,
  * so transformers never misreads such a checkpoint. */
@@ -30,6 +33,7 @@ void quantized_list_done(QuantizedList *list) {
         free(list->param[i].step);
         free(list->param[i].scale);
         free(list->param[i].factor);
+        free(list->param[i].amax);
     }
     free(list->param);
     *list = (QuantizedList){0};
@@ -43,11 +47,11 @@ static int64_t row_groups(int64_t cols) {
     return (cols + INT4_GROUP - 1) / INT4_GROUP;
 }
 
-Status quantized_list_add(QuantizedList *list, const char *name, int bits, int64_t rows, int64_t cols,
-                          QuantizedParam **ret_param) {
+Status quantized_list_add(QuantizedList *list, const char *name, int bits, int64_t matrices, int64_t rows,
+                          int64_t cols, QuantizedParam **ret_param) {
     TRY(mem_grow(&list->param, &list->capacity, list->count + 1, sizeof *list->param));
     QuantizedParam *param = &list->param[list->count];
-    *param = (QuantizedParam){.bits = bits, .rows = rows, .cols = cols};
+    *param = (QuantizedParam){.bits = bits, .matrices = matrices, .rows = rows, .cols = cols};
     snprintf(param->name, sizeof param->name, "%s", name);
     list->count++;
     size_t count;
@@ -55,6 +59,7 @@ Status quantized_list_add(QuantizedList *list, const char *name, int bits, int64
     TRY(mem_new((size_t)(rows * row_bytes(bits, cols)), 1, &param->w));
     if (bits == 4) TRY(mem_new((size_t)(rows * row_groups(cols)), 1, &param->step));
     TRY(mem_new((size_t)rows, sizeof *param->scale, &param->scale));
+    TRY(mem_new((size_t)matrices, sizeof *param->amax, &param->amax));
     *ret_param = param;
     return OK;
 }
@@ -73,8 +78,10 @@ Status quantized_declare(QuantizedList *list, SafeWriter *writer) {
         QuantizedParam *p = &list->param[i];
         p->offset = safe_writer_declared(writer);
         TRY(declare(writer, p->name, "scale", DT_F32, 1, (const int64_t[]){p->rows}));
-        if (p->factor) TRY(declare(writer, p->name, "factor", DT_F32, 1, (const int64_t[]){p->cols}));
-        if (p->is_static) TRY(declare(writer, p->name, "largest", DT_F32, 1, (const int64_t[]){1}));
+        const int64_t factor[] = {p->matrices, p->cols};
+        int one = p->matrices == 1;
+        if (p->factor) TRY(declare(writer, p->name, "factor", DT_F32, 2 - one, factor + one));
+        if (p->is_static) TRY(declare(writer, p->name, "largest", DT_F32, 1, &p->matrices));
         if (p->bits == 4) {
             TRY(declare(writer, p->name, "step", DT_I8, 2, (const int64_t[]){p->rows, row_groups(p->cols)}));
             TRY(declare(writer, p->name, "int4", DT_U8, 2,
@@ -99,8 +106,8 @@ Status quantized_write(const QuantizedList *list, SafeWriter *writer) {
         const QuantizedParam *p = &list->param[i];
         int64_t at = p->offset;
         TRY(write_part(writer, &at, p->scale, p->rows * 4));
-        TRY(write_part(writer, &at, p->factor, p->cols * 4));
-        TRY(write_part(writer, &at, p->is_static ? &p->amax : NULL, 4));
+        TRY(write_part(writer, &at, p->factor, p->matrices * p->cols * 4));
+        TRY(write_part(writer, &at, p->is_static ? p->amax : NULL, p->matrices * 4));
         TRY(write_part(writer, &at, p->step, p->rows * row_groups(p->cols)));
         TRY(write_part(writer, &at, p->w, p->rows * row_bytes(p->bits, p->cols)));
     }
@@ -139,7 +146,7 @@ static void matrix_shape(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_
 
 Status quantized_find(HfFiles *files, const ModelConfig *config, const ParamDesc *desc,
                       QuantizedTensors *ret_tensors) {
-    int64_t rows, cols;
+    int64_t rows, cols, matrices = packed_matrices(config, desc);
     QuantizedTensors found = {0};
     matrix_shape(desc, &rows, &cols);
     if (desc->packing == PACK_INT4) {
@@ -149,8 +156,9 @@ Status quantized_find(HfFiles *files, const ModelConfig *config, const ParamDesc
         TRY(find_part(files, desc->name, "int8", DT_I8, rows, cols, &found.w));
     }
     TRY(find_part(files, desc->name, "scale", DT_F32, rows, 0, &found.scale));
-    TRY(find_part(files, desc->name, "factor", DT_F32, cols, 0, &found.factor));
-    TRY(find_part(files, desc->name, "largest", DT_F32, 1, 0, &found.largest));
+    TRY(matrices > 1 ? find_part(files, desc->name, "factor", DT_F32, matrices, cols, &found.factor)
+                     : find_part(files, desc->name, "factor", DT_F32, cols, 0, &found.factor));
+    TRY(find_part(files, desc->name, "largest", DT_F32, matrices, 0, &found.largest));
     if (found.largest && !config->static_scales)
         return FAILED(
             "%s: tensor '%s.largest' requires static activation quantization, but 'quantization.method' "
@@ -186,14 +194,15 @@ static Status load_one(const char *dir, Model *model, const Exec *exec, const Pa
     if (found.largest) TRY(copy_floats(dir, found.largest, &largest));
     if (found.factor) TRY(copy_floats(dir, found.factor, &factor));
     void *w = (void *)(uintptr_t)found.w->data;
-    float amax = largest ? *largest : 0;
-    Tensor scales = tensor_1d(scale, DT_F32, rows), factors = tensor_1d(factor, DT_F32, cols);
+    int64_t factor_count = packed_matrices(&model->config, desc) * cols;
+    Tensor scales = tensor_1d(scale, DT_F32, rows), factors = tensor_1d(factor, DT_F32, factor_count);
     Status status =
         desc->packing == PACK_INT4
             ? model_set_int4(model, exec, desc->name, tensor_2d(w, DT_U8, rows, row_bytes(4, cols)),
                              tensor_2d((void *)(uintptr_t)found.step->data, DT_I8, rows, row_groups(cols)),
-                             scales, factors, amax)
-            : model_set_int8(model, exec, desc->name, tensor_2d(w, DT_I8, rows, cols), scales, factors, amax);
+                             scales, factors, largest)
+            : model_set_int8(model, exec, desc->name, tensor_2d(w, DT_I8, rows, cols), scales, factors,
+                             largest);
     return status ? status_wrap(status, "%s: %s", dir, desc->name) : OK;
 }
 

@@ -25,6 +25,10 @@ const InputStats *calibration_find(const Calibration *calibration, const char *n
     return NULL;
 }
 
+const float *calibration_largest(const InputStats *stats, int64_t matrix) {
+    return stats->largest + (stats->inputs > 1 ? matrix : 0) * stats->cols;
+}
+
 typedef struct InputRecorder {
     Observer observer; /* must be first: the recorder is cast from it */
     Calibration *calibration;
@@ -33,17 +37,27 @@ typedef struct InputRecorder {
 static Status record_input(Observer *observer, Stream *stream, Tensor x, Tensor w) {
     (void)stream;
     const Calibration *calibration = ((InputRecorder *)(void *)observer)->calibration;
-    InputStats *input = NULL;
-    for (size_t i = 0; i < calibration->count && !input; i++)
-        if (calibration->input[i].weights == w.data) input = &calibration->input[i];
+    const InputStats *input = NULL;
+    const char *at = w.data;
+    for (size_t i = 0; i < calibration->count && !input; i++) {
+        const InputStats *stats = &calibration->input[i];
+        if (at >= stats->weights && at < stats->weights + stats->bytes) input = stats;
+    }
     if (!input) return OK;
     int64_t rows = tensor_rows(x), cols = input->cols;
+    size_t matrix = (size_t)(at - input->weights) / (input->bytes / (size_t)input->inputs);
+    float *largest = input->largest + (int64_t)matrix * cols;
     for (int64_t row = 0; row < rows; row++) {
         const float *from = tensor_f32(x) + row * cols;
         for (int64_t c = 0; c < cols; c++)
-            if (fabsf(from[c]) > input->largest[c]) input->largest[c] = fabsf(from[c]);
+            if (fabsf(from[c]) > largest[c]) largest[c] = fabsf(from[c]);
     }
     return OK;
+}
+
+/* All experts read the layer's rows, but the down matrix of each reads its own activations. */
+static int64_t different_inputs(const ModelConfig *config, const ParamDesc *desc) {
+    return strstr(desc->name, ".down.") ? packed_matrices(config, desc) : 1;
 }
 
 /* Lists the matrices to be quantized. They are matched by name, since the running model may have other heads.
@@ -60,10 +74,12 @@ static Status list_inputs(const Store *params, const Model *to, Calibration *cal
                          sizeof *calibration->input));
             InputStats *input = &calibration->input[calibration->count];
             *input = (InputStats){.weights = view.data,
+                                  .bytes = tensor_bytes(view),
                                   .layer = block_is_layer(&to->block[i]),
+                                  .inputs = different_inputs(&to->config, desc),
                                   .cols = desc->dim[desc->ndim - 1]};
             snprintf(input->name, sizeof input->name, "%s", desc->name);
-            TRY(mem_new((size_t)input->cols, sizeof *input->largest, &input->largest));
+            TRY(mem_new((size_t)(input->inputs * input->cols), sizeof *input->largest, &input->largest));
             calibration->count++;
         }
     return OK;

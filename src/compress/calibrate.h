@@ -15,13 +15,15 @@ typedef struct CalibrationData {
     FILE *log; /* progress of tokenization, and warnings */
 } CalibrationData;
 
-/* Input range of one matrix. */
+/* Input ranges of one matrix, or of the matrices of experts. */
 typedef struct InputStats {
     char name[PARAM_NAME];
-    const void *weights; /* identifies the matrix while the model runs */
-    bool layer;          /* true: a layer's matrix; false: the output matrix */
+    const char *weights; /* with `bytes`, identifies the matrices while the model runs */
+    size_t bytes;
+    bool layer;     /* true: a layer's matrix; false: the output matrix */
+    int64_t inputs; /* matrices whose inputs differ: 1, or the experts */
     int64_t cols;
-    float *largest; /* (cols) largest magnitude of each input */
+    float *largest; /* (inputs,cols) largest magnitude of each input */
 } InputStats;
 
 typedef struct Calibration {
@@ -39,5 +41,7 @@ MUST_USE Status calibrate_on_data(const char *dir, const Model *to, const Calibr
                                   Calibration *ret_calibration);
 /* NULL: the parameter was not recorded. */
 const InputStats *calibration_find(const Calibration *calibration, const char *name);
+/* (cols) of the inputs of a matrix, numbered from 0. */
+const float *calibration_largest(const InputStats *stats, int64_t matrix);
 
 #endif

@@ -60,8 +60,8 @@ static Status find_model(Quantizer *q, const QuantizeConfig *config) {
     if (config_quantized(&found))
         return FAILED("%s is already quantized to int%d; use the checkpoint it was quantized from", q->dir,
                       packing_bits(found.packed_layers));
-    if (found.experts) return FAILED("%s is a mixture of experts, which weft cannot quantize yet", q->dir);
-    if (found.hidden > INT8_MAX_INPUTS || found.inner > INT8_MAX_INPUTS)
+    if (found.hidden > INT8_MAX_INPUTS || found.inner > INT8_MAX_INPUTS ||
+        found.expert_inner > INT8_MAX_INPUTS || found.shared_inner > INT8_MAX_INPUTS)
         return FAILED("%s: layers with more than %d inputs cannot be quantized", q->dir, INT8_MAX_INPUTS);
     CLEANUP(load_report_done) LoadReport report = {0};
     TRY(model_new(&q->from, &found));
@@ -147,17 +147,23 @@ static float int4_dequantize(const uint8_t *bytes, const int8_t *step, float sca
     return (float)(((nibble ^ 8) - 8) * step[col / INT4_GROUP]) * scale;
 }
 
+/* The factors of output n; NULL: all 1. */
+static const float *factors_of(const QuantizedParam *param, int64_t n) {
+    return param->factor ? param->factor + n / (param->rows / param->matrices) * param->cols : NULL;
+}
+
 /* Quantizes one output's weights to int4; `scaled` is workspace for a row. */
 static void quantize_row_int4(QuantizedParam *param, int64_t n, const float *w, float *scaled, double *noise,
                               double *power) {
     int64_t cols = param->cols, groups = (cols + INT4_GROUP - 1) / INT4_GROUP;
     uint8_t *bytes = (uint8_t *)param->w + n * ((cols + 1) / 2);
     int8_t *step = param->step + n * groups;
-    for (int64_t k = 0; k < cols; k++) scaled[k] = param->factor ? w[k] / param->factor[k] : w[k];
+    const float *factor = factors_of(param, n);
+    for (int64_t k = 0; k < cols; k++) scaled[k] = factor ? w[k] / factor[k] : w[k];
     int4_quantize(scaled, cols, bytes, step, &param->scale[n]);
     for (int64_t k = 0; k < cols; k++) {
         double error = (double)int4_dequantize(bytes, step, param->scale[n], k) - scaled[k];
-        error *= param->factor ? param->factor[k] : 1;
+        error *= factor ? factor[k] : 1;
         *noise += error * error;
         *power += (double)w[k] * w[k];
     }
@@ -183,8 +189,9 @@ static Status quantize_param_int4(Quantizer *q, QuantizedParam *param, const flo
 /* Quantizes one output's weights to int8. */
 static Status quantize_row(Quantizer *q, QuantizedParam *param, int64_t n, const float *w) {
     float largest = 0;
+    const float *factors = factors_of(param, n);
     for (int64_t k = 0; k < param->cols; k++) {
-        float size = fabsf(param->factor ? w[k] / param->factor[k] : w[k]);
+        float size = fabsf(factors ? w[k] / factors[k] : w[k]);
         if (!isfinite(size))
             return FAILED("%s: %s contains a weight that is not finite", q->dir, param->name);
         if (size > largest) largest = size;
@@ -192,7 +199,7 @@ static Status quantize_row(Quantizer *q, QuantizedParam *param, int64_t n, const
     float scale = largest / 127.0f;
     param->scale[n] = scale;
     for (int64_t k = 0; k < param->cols; k++) {
-        float factor = param->factor ? param->factor[k] : 1;
+        float factor = factors ? factors[k] : 1;
         float level = scale > 0 ? rintf(w[k] / factor / scale) : 0;
         int8_t quantized = (int8_t)fmaxf(-127, fminf(127, level));
         param->w[n * param->cols + k] = quantized;
@@ -205,16 +212,19 @@ static Status quantize_row(Quantizer *q, QuantizedParam *param, int64_t n, const
 
 static Status quantize_param(Quantizer *q, const ParamDesc *desc, const float *w) {
     int64_t cols = desc->dim[desc->ndim - 1], rows = param_count(desc) / cols;
+    int64_t matrices = packed_matrices(&q->to->config, desc), each = rows / matrices;
     QuantizedParam *param = NULL;
-    TRY(quantized_list_add(&q->list, desc->name, packing_bits(desc->packing), rows, cols, &param));
+    TRY(quantized_list_add(&q->list, desc->name, packing_bits(desc->packing), matrices, rows, cols, &param));
     const InputStats *inputs = calibration_find(&q->calibration, desc->name);
-    if (inputs && inputs->layer && q->balance) {
-        TRY(mem_new((size_t)cols, sizeof *param->factor, &param->factor));
-        balance(param->factor, inputs->largest, w, rows, cols);
-    }
+    bool balanced = inputs && inputs->layer && q->balance;
     param->is_static = q->to->config.static_scales;
-    for (int64_t k = 0; param->is_static && inputs && k < cols; k++)
-        param->amax = fmaxf(param->amax, inputs->largest[k] * (param->factor ? param->factor[k] : 1));
+    if (balanced) TRY(mem_new((size_t)(matrices * cols), sizeof *param->factor, &param->factor));
+    for (int64_t m = 0; inputs && m < matrices; m++) {
+        const float *largest = calibration_largest(inputs, m);
+        if (balanced) balance(param->factor + m * cols, largest, w + m * each * cols, each, cols);
+        for (int64_t k = 0; param->is_static && k < cols; k++)
+            param->amax[m] = fmaxf(param->amax[m], largest[k] * (balanced ? param->factor[m * cols + k] : 1));
+    }
     if (desc->packing == PACK_INT4) return quantize_param_int4(q, param, w);
     for (int64_t n = 0; n < rows; n++) TRY(quantize_row(q, param, n, w + n * cols));
     return OK;

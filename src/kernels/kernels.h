@@ -336,6 +336,11 @@ MUST_USE Status int4_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_b
 MUST_USE Status int4_pack(const Exec *exec, Tensor packed, Tensor w, Tensor step, Tensor scale,
                           Tensor factor);
 
+/* The packed matrices of experts follow one another, int8_bytes or int4_bytes apart, which are multiples of
+ * 64. grouped_forward on a CPU accepts all of them, `stack` (E,N,K), in place of w. Returns the one of expert
+ * `at`, (N,K). */
+MUST_USE Status packed_matrix(const Exec *exec, Tensor stack, int64_t at, Tensor *ret_matrix);
+
 /* ---- linear layers in generation ---- */
 
 /* What linear_fused_forward computes besides the linear layer. */

@@ -165,8 +165,40 @@ static Status check_grouped(const char *kernel, Tensor outer, Tensor inner, Tens
     return OK;
 }
 
+/* The weights of expert e. */
+static Status expert_matrix(const Exec *exec, Tensor w, int64_t e, Tensor *ret_matrix) {
+    if (w.dtype == DT_Q8 || w.dtype == DT_Q4) return packed_matrix(exec, w, e, ret_matrix);
+    Tensor one = tensor_slice(w, e, 1);
+    *ret_matrix = tensor_matrix(one);
+    return OK;
+}
+
+/* Shows the experts' rows to the observer or, with packed weights, computes them, expert by expert. */
+static Status each_expert(Exec *exec, Tensor y, Tensor x, Tensor w, Tensor offsets) {
+    bool packed = w.dtype == DT_Q8 || w.dtype == DT_Q4;
+    if (!device_is_host(exec->stream->device) || w.ndim != 3)
+        return FAILED("internal: %s: needs matrices (E, N, K) on a CPU", __func__);
+    CHECK_INDEX(offsets, w.dim[0] + 1);
+    TRY(kernels_check_offsets(__func__, offsets, tensor_rows(x)));
+    for (int64_t e = 0; e < w.dim[0]; e++) {
+        int64_t first = tensor_i32(offsets)[e], rows = tensor_i32(offsets)[e + 1] - first;
+        Tensor one, from = tensor_slice(tensor_matrix(x), first, rows);
+        if (!rows) continue;
+        TRY(expert_matrix(exec, w, e, &one));
+        if (packed)
+            TRY(linear_forward(exec, tensor_slice(tensor_matrix(y), first, rows), TENSOR_NONE, from, one,
+                               TENSOR_NONE, ACT_NONE));
+        else
+            TRY(exec->observer->observe(exec->observer, exec->stream, from, one));
+    }
+    return OK;
+}
+
 Status grouped_forward(Exec *exec, Tensor y, Tensor x, Tensor w, Tensor offsets) {
     Grouped g = {0};
+    bool packed = w.dtype == DT_Q8 || w.dtype == DT_Q4;
+    if (packed || exec->observer) TRY(each_expert(exec, y, x, w, offsets));
+    if (packed) return OK;
     TRY(check_grouped(__func__, y, x, w, offsets, &g));
     CHECK_COUNT(w, x.dtype, g.E * g.N * g.K);
     if (g.R == 0 || g.N == 0 || g.E == 0) return OK;

@@ -39,7 +39,7 @@ static Status packed_bytes(const Exec *exec, int bits, int64_t N, int64_t K, siz
         return FAILED("int%d weights with %lld outputs and %lld inputs do not fit in memory", bits,
                       (long long)N, (long long)K);
     *ret_bytes = int8_align(sizeof header) + 2 * int8_align(header.padded * 4) +
-                 int8_align(header.depth * 4) + panels + INT8_ALIGN;
+                 int8_align(header.depth * 4) + int8_align((int64_t)panels) + INT8_ALIGN;
     return OK;
 }
 
@@ -49,6 +49,14 @@ Status int8_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_bytes) {
 
 Status int4_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_bytes) {
     return packed_bytes(exec, 4, N, K, ret_bytes);
+}
+
+Status packed_matrix(const Exec *exec, Tensor stack, int64_t at, Tensor *ret_matrix) {
+    int64_t N = stack.dim[1], K = stack.dim[2];
+    size_t bytes = 0;
+    TRY(packed_bytes(exec, stack.dtype == DT_Q4 ? 4 : 8, N, K, &bytes));
+    *ret_matrix = tensor_2d((char *)stack.data + (size_t)at * bytes, stack.dtype, N, K);
+    return OK;
 }
 
 /* Writes the header, scales and factors of packed weights and zeroes everything else. */

@@ -104,16 +104,18 @@ static Status number_params(Block *block) {
     return OK;
 }
 
-/* Norms, biases and position embeddings are never packed, and matrices that are computed as one never sparse.
- */
+/* Norms, biases, position embeddings and the routers of mixtures are never packed, and neither experts nor
+ * matrices that are computed as one are sparse. */
 static void choose_packing(Block *block) {
     const ModelConfig *config = block->config;
     for (size_t i = 0; i < block->params.count; i++) {
         ParamDesc *desc = &block->params.desc[i];
         bool joined = desc->joined || (i + 1 < block->params.count && desc[1].joined);
+        bool dense = joined || strstr(desc->name, ".moe.");
         if (!strcmp(desc->name, "embed.token") || !strcmp(desc->name, "head.output.weight"))
             desc->packing = config->packed_embedding;
-        else if (layer_matrix(block, desc) && !(config->packed_layers == PACK_SPARSE && joined))
+        else if (layer_matrix(block, desc) && !strstr(desc->name, ".router.") &&
+                 !(config->packed_layers == PACK_SPARSE && dense))
             desc->packing = config->packed_layers;
     }
 }
@@ -286,14 +288,23 @@ static int64_t packed_rows(const ParamDesc *desc) {
     return desc->vocab ? vocab_padded(desc->dim[0], 1) : param_count(desc) / cols;
 }
 
-static Status packed_size(const Exec *exec, const ParamDesc *desc, size_t *ret_bytes) {
+static Status packed_size(const Model *model, const Exec *exec, const ParamDesc *desc, size_t *ret_bytes) {
     enum { ALIGN = 4096 };
-    int64_t rows = packed_rows(desc), cols = desc->dim[desc->ndim - 1];
+    int64_t matrices = packed_matrices(&model->config, desc), cols = desc->dim[desc->ndim - 1];
+    int64_t rows = packed_rows(desc) / matrices;
     size_t bytes;
     TRY(desc->packing == PACK_INT4 ? int4_bytes(exec, rows, cols, &bytes)
                                    : int8_bytes(exec, rows, cols, &bytes));
+    if (!mul_size(bytes, (size_t)matrices, &bytes) || bytes > PTRDIFF_MAX / 2)
+        return FAILED("the parameter %s does not fit in memory", desc->name);
     *ret_bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     return OK;
+}
+
+static Tensor packed_view(const ParamDesc *desc, void *data) {
+    DType dtype = desc->packing == PACK_INT4 ? DT_Q4 : DT_Q8;
+    if (desc->ndim == 3) return tensor_3d(data, dtype, desc->dim[0], desc->dim[1], desc->dim[2]);
+    return tensor_2d(data, dtype, packed_rows(desc), desc->dim[desc->ndim - 1]);
 }
 
 /* For a GPU, the host packs the weights and keeps its copy. */
@@ -315,7 +326,7 @@ static Status place_packed(Model *model, const Exec *exec) {
     size_t total = 0, at = 0, bytes;
     for (ModelParam param = {0}; model_param_next(model, &param);) {
         if (!param.desc->packing) continue;
-        TRY(packed_size(exec, param.desc, &bytes));
+        TRY(packed_size(model, exec, param.desc, &bytes));
         total += bytes;
     }
     TRY(alloc_packed(model, exec->stream->device, total));
@@ -323,10 +334,8 @@ static Status place_packed(Model *model, const Exec *exec) {
         const ParamDesc *desc = param.desc;
         bytes = 0;
         if (!desc->packing) continue;
-        TRY(packed_size(exec, desc, &bytes));
-        param.block->packed[param.next - 1] =
-            tensor_2d((char *)model->quantized.data + at, desc->packing == PACK_INT4 ? DT_Q4 : DT_Q8,
-                      packed_rows(desc), desc->dim[desc->ndim - 1]);
+        TRY(packed_size(model, exec, desc, &bytes));
+        param.block->packed[param.next - 1] = packed_view(desc, (char *)model->quantized.data + at);
     }
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
@@ -336,33 +345,51 @@ static Status place_packed(Model *model, const Exec *exec) {
     return OK;
 }
 
-/* Destination of a parameter's packed weights. */
-static Status packed_place(Model *model, const Exec *exec, const char *name, DType dtype,
-                           Tensor *ret_packed) {
+/* The matrices of a parameter, (E,N,K), where they are to be packed. */
+static Status packed_place(Model *model, const Exec *exec, const char *name, DType dtype, Tensor *ret_stack) {
     if (!model->quantized.data) TRY(place_packed(model, exec));
     const Tensor *found = find_packed(model, name);
-    if (!found || found->dtype != dtype)
+    ParamRef ref;
+    if (!found || found->dtype != dtype || !find_param(model, name, &ref))
         return FAILED("internal: the model has no parameter %s with %s", name, dtype_name(dtype));
-    *ret_packed = *found;
+    int64_t matrices = packed_matrices(&model->config, &model->unit[ref.unit].desc[ref.slot]);
+    *ret_stack = tensor_3d(found->data, dtype, matrices, tensor_rows(*found) / matrices, tensor_cols(*found));
+    return OK;
+}
+
+/* The rows of a tensor that belong to one of `count` matrices; absent: absent. */
+static Tensor part_of(Tensor t, int64_t at, int64_t count) {
+    return t.data ? tensor_slice(t, at * (t.dim[0] / count), t.dim[0] / count) : t;
+}
+
+/* step: absent for int8. */
+static Status set_packed(Model *model, const Exec *exec, const char *name, Tensor w, Tensor step,
+                         Tensor scale, Tensor factor, const float *largest) {
+    Tensor stack, packed;
+    TRY(packed_place(model, exec, name, step.data ? DT_Q4 : DT_Q8, &stack));
+    int64_t count = stack.dim[0];
+    if (w.dim[0] % count || scale.dim[0] % count || (factor.data && factor.dim[0] % count))
+        return FAILED("internal: %s: the matrices of %lld experts differ in size", name, (long long)count);
+    for (int64_t at = 0; at < count; at++) {
+        Tensor rows = part_of(w, at, count), scales = part_of(scale, at, count),
+               factors = part_of(factor, at, count);
+        TRY(packed_matrix(exec, stack, at, &packed));
+        TRY(step.data ? int4_pack(exec, packed, rows, part_of(step, at, count), scales, factors)
+                      : int8_pack(exec, packed, rows, scales, factors));
+        TRY(int8_set_static_amax(packed, largest ? largest[at] : 0));
+        TRY(move_packed(model, exec, packed));
+    }
     return OK;
 }
 
 Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w, Tensor scale, Tensor factor,
-                      float largest) {
-    Tensor packed;
-    TRY(packed_place(model, exec, name, DT_Q8, &packed));
-    TRY(int8_pack(exec, packed, w, scale, factor));
-    TRY(int8_set_static_amax(packed, largest));
-    return move_packed(model, exec, packed);
+                      const float *largest) {
+    return set_packed(model, exec, name, w, TENSOR_NONE, scale, factor, largest);
 }
 
 Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w, Tensor step, Tensor scale,
-                      Tensor factor, float largest) {
-    Tensor packed;
-    TRY(packed_place(model, exec, name, DT_Q4, &packed));
-    TRY(int4_pack(exec, packed, w, step, scale, factor));
-    TRY(int8_set_static_amax(packed, largest));
-    return move_packed(model, exec, packed);
+                      Tensor factor, const float *largest) {
+    return set_packed(model, exec, name, w, step, scale, factor, largest);
 }
 
 Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor mask, const int64_t *first,

@@ -263,13 +263,18 @@ typedef struct Model {
 MUST_USE Status model_new(Model **ret_model, const ModelConfig *config);
 void model_free(Model *model);
 DEFINE_FREEP(Model, model)
-/* Sets a parameter packed as int8: w, scale and factor as in int8_pack, largest as in
- * int8_set_static_amax. Call before binding a store. The device of exec must outlive the model. */
+/* The matrices of a parameter that are packed one by one: those of each expert, otherwise one. */
+static inline int64_t packed_matrices(const ModelConfig *config, const ParamDesc *desc) {
+    return desc->expert ? config->experts : 1;
+}
+/* Sets a parameter packed as int8: w, scale and factor as in int8_pack, largest as in int8_set_static_amax;
+ * NULL: 0. Those of several matrices follow one another. Call before binding a store. The device of exec must
+ * outlive the model. */
 MUST_USE Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w, Tensor scale,
-                               Tensor factor, float largest);
+                               Tensor factor, const float *largest);
 /* The same for int4; arguments as in int4_pack. */
 MUST_USE Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w, Tensor step,
-                               Tensor scale, Tensor factor, float largest);
+                               Tensor scale, Tensor factor, const float *largest);
 /* The same for a sparse parameter; arguments as in sparse_pack. */
 MUST_USE Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor mask,
                                  const int64_t *first, Tensor values);

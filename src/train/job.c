@@ -451,6 +451,10 @@ Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     if (config_quantized(&config) && run->mesh && run->mesh->axis[AXIS_TP]->size > 1)
         return USAGE("{tp} %d: %s is quantized, and quantized weights cannot be split; drop {tp}",
                      run->mesh->axis[AXIS_TP]->size, job->model_dir);
+    if (config_quantized(&config) && run->mesh && run->mesh->expert->size > 1)
+        return USAGE(
+            "{ep} %d: %s is quantized, and quantized weights cannot be divided among ranks; drop {ep}",
+            run->mesh->expert->size, job->model_dir);
     TRY(hf_quantized_check(job->model_dir, &config, job->device, run->dtype));
     if (!run->train && (!run->mesh || run->mesh->world->size == 1))
         hf_sparse_choose(&config, job->device, run->dtype);

@@ -4,6 +4,7 @@
 
 #include "base/load.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
 #include "corpus.h"
 #include "infer/session.h"
 
@@ -178,13 +179,13 @@ static void logits_of(const char *model, float *ret_logits) {
     }
 }
 
-/* Models whose heads share keys and values: their matrices of q, k and v, with and without biases, and gated
- * MLPs. */
+/* Models whose heads share keys and values: their matrices of q, k and v, with and without biases, gated
+ * MLPs, and mixtures, some of whose tokens choose other experts. */
 static void test_grouped(void **state) {
-    static const char *const models[] = {"llama-3", "qwen2", "qwen3"};
+    static const char *const models[] = {"llama-3", "qwen2", "qwen3", "mixtral", "qwen2-moe", "qwen3-moe"};
     enum { V = 96 };
     static float exact[SPAN * V], found[SPAN * V];
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 12; i++) {
         char model[512], out[32];
         bool four = i % 2;
         snprintf(model, sizeof model, CASES "%s", models[i / 2]);
@@ -221,23 +222,31 @@ static void test_caches(void **state) {
                    "--precision", "bf16");
 }
 
-/* Multiplies some channels of a norm by 200 and divides the matching columns of the following matrix by 200,
- * which leaves the model's function unchanged. */
-static void scale_columns(Store *params, int layer, const char *norm, const char *matrix) {
-    static const char *const parts[] = {"weight", "bias"};
+/* Multiplies some columns of a parameter, if the model has it. Returns whether it does. */
+static bool scale_columns(Store *params, int layer, const char *part, float factor) {
+    enum { C = 64 };
     char name[PARAM_NAME];
     const ParamDesc *desc;
     Tensor view;
-    for (int64_t column = 5; column < 64; column += 29) {
-        for (int i = 0; i < 2; i++) {
-            snprintf(name, sizeof name, "layer.%d.%s.%s", layer, norm, parts[i]);
-            assert_true(store_find(params, name, &desc, &view));
-            tensor_f32(view)[column] *= 200;
-        }
-        snprintf(name, sizeof name, "layer.%d.%s.weight", layer, matrix);
-        assert_true(store_find(params, name, &desc, &view));
-        for (int64_t row = 0; row < tensor_rows(view); row++) tensor_f32(view)[row * 64 + column] /= 200;
-    }
+    snprintf(name, sizeof name, "layer.%d.%s", layer, part);
+    if (!store_find(params, name, &desc, &view)) return false;
+    for (int64_t row = 0; row < tensor_count(view) / C; row++)
+        for (int64_t column = 5; column < C; column += 29) tensor_f32(view)[row * C + column] *= factor;
+    return true;
+}
+
+/* Multiplies some channels of the norms by 200 and divides the matching columns of the following matrices by
+ * 200, which leaves the model's function unchanged. */
+static void scale_layer(Store *params, int layer) {
+    static const char *const norms[] = {"norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias"};
+    static const char *const matrices[] = {"attn.qkv.weight", "attn.q.weight", "attn.kv.weight",
+                                           "mlp.up.weight",   "moe.up.weight", "moe.router.weight"};
+    int found = 0;
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
+        found += scale_columns(params, layer, norms[i], 200);
+    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++)
+        found += scale_columns(params, layer, matrices[i], 1.0f / 200);
+    assert_true(found == 6);
 }
 
 static void make_outliers(const char *from, const char *to) {
@@ -255,10 +264,7 @@ static void make_outliers(const char *from, const char *to) {
     assert_ok(model_new(&model, &config));
     assert_ok(store_new(&params, model, device, MEM_PARAMS));
     assert_ok(hf_weights_load(dir, params, stream, NULL));
-    for (int layer = 0; layer < 2; layer++) {
-        scale_columns(params, layer, "norm1", "attn.qkv");
-        scale_columns(params, layer, "norm2", "mlp.up");
-    }
+    for (int layer = 0; layer < 2; layer++) scale_layer(params, layer);
     assert_ok(hf_save(at(to), params, stream, &(SaveOptions){.dtype = DT_F32, .assets_dir = dir}));
 }
 
@@ -543,6 +549,47 @@ static void test_bert(void **state) {
     assert_int_equal(json_array_size(json_object_get(info, "missing")), 0);
 }
 
+/* A mixture of experts: each has factors and, if static, a largest input of its own; the router is not
+ * quantized. */
+static void test_mixture(void **state) {
+    (void)state;
+    assert_runs(program_run("train", "--model", "moe-1m", "--layers", "2", "--hidden", "64", "--seq", "64",
+                            "--batch", "8", "--steps", "120", "--lr", "3e-3", "--threads", "2", "--data",
+                            at("train.txt"), "--out", at("experts")));
+    make_outliers("experts", "experts-wild");
+    quantize("experts-wild", "experts8", "--int8-embedding");
+    quantize("experts-wild", "experts4", "--bits=4");
+    quantize("experts-wild", "experts-plain", "--no-balance");
+    quantize("experts-wild", "experts-static", "--activations=static");
+    double before = loss_of("experts");
+    assert_true(before < 2);
+    assert_float_equal(loss_of("experts-wild"), before, 1e-3);
+    assert_float_equal(loss_of("experts8"), before, 0.01);
+    assert_float_equal(loss_of("experts4"), before, 0.05);
+    assert_float_equal(loss_of("experts-static"), before, 0.02);
+    assert_true(loss_of("experts-plain") > before + 0.01);
+    matches_reference("experts8");
+    matches_reference("experts4");
+    alone_equals_batched("experts8", DT_F32, NULL);
+    alone_equals_batched("experts4", DT_F32, "int8");
+    CLEANUP(mem_freep) char *text = greedy("experts", "the qui"), *after = greedy("experts8", "the qui");
+    assert_string_equal(text, after);
+    assert_int_equal(strncmp(text, "the quick", 9), 0);
+
+    CLEANUP(safe_freep) SafeFile *file = NULL;
+    assert_ok(safe_open(&file, at("experts-static/int8.safetensors")));
+    const SafeTensor *factor = safe_find(file, "layer.0.moe.down.weight.factor"),
+                     *largest = safe_find(file, "layer.0.moe.down.weight.largest");
+    assert_non_null(factor);
+    assert_non_null(largest);
+    assert_int_equal(factor->ndim, 2);
+    assert_int_equal(factor->dim[0], 8);
+    assert_int_equal(largest->dim[0], 8);
+    assert_null(safe_find(file, "layer.0.moe.router.weight.int8"));
+    assert_refused(2, "quantized weights cannot be divided among ranks", "eval", "--model", at("experts8"),
+                   "--data", at("other.txt"), "--ranks", "2", "--ep", "2");
+}
+
 static void test_refused(void **state) {
     quantize("run", "once", "--balance");
     const char *once = at("once"), *out = at("none");
@@ -587,7 +634,7 @@ int main(void) {
         cmocka_unit_test(test_static),      cmocka_unit_test(test_info),
         cmocka_unit_test(test_bert),        cmocka_unit_test(test_bert_loss),
         cmocka_unit_test(test_refused),     cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_grouped),
+        cmocka_unit_test(test_grouped),     cmocka_unit_test(test_mixture),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

@@ -8,9 +8,11 @@
 
 typedef struct Kind {
     bool int4, embedding, fixed; /* fixed: static activation scales */
+    bool mixture;
 } Kind;
 
-static const Kind kinds[] = {{0}, {.embedding = true}, {.fixed = true}, {.int4 = true}};
+static const Kind kinds[] = {
+    {0}, {.embedding = true}, {.fixed = true}, {.int4 = true}, {.fixed = true, .mixture = true}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static struct {
@@ -32,8 +34,13 @@ static void clear_up(void) {
 
 static Status make_model(int i) {
     ModelConfig config;
-    TRY(config_preset("gpt2-tiny", &config));
+    TRY(config_preset(kinds[i].mixture ? "moe-1m" : "gpt2-tiny", &config));
     config.layers = config.heads = 1;
+    if (kinds[i].mixture) {
+        config.kv_heads = 1;
+        config.head_width = config.experts = 2;
+        config.expert_inner = 3;
+    }
     config.hidden = config.inner = 3;
     config.vocab = config.positions = 2;
     config.packed_layers = kinds[i].int4 ? PACK_INT4 : PACK_INT8;
@@ -72,18 +79,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
 }
 
-static Status add_param(QuantizedList *list, const ParamDesc *desc, bool fixed) {
+static Status add_param(QuantizedList *list, const ModelConfig *config, const ParamDesc *desc, bool fixed) {
     int64_t cols = desc->dim[desc->ndim - 1], rows = param_count(desc) / cols;
+    int64_t matrices = packed_matrices(config, desc);
     int bits = packing_bits(desc->packing);
     QuantizedParam *param;
-    TRY(quantized_list_add(list, desc->name, bits, rows, cols, &param));
+    TRY(quantized_list_add(list, desc->name, bits, matrices, rows, cols, &param));
     memset(param->w, 0x5b, (size_t)(rows * (bits == 4 ? (cols + 1) / 2 : cols)));
     if (param->step) memset(param->step, 3, (size_t)rows);
     for (int64_t i = 0; i < rows; i++) param->scale[i] = 0.5f;
-    TRY(mem_new((size_t)cols, sizeof *param->factor, &param->factor));
-    for (int64_t i = 0; i < cols; i++) param->factor[i] = 2;
+    TRY(mem_new((size_t)(matrices * cols), sizeof *param->factor, &param->factor));
+    for (int64_t i = 0; i < matrices * cols; i++) param->factor[i] = 2;
     param->is_static = fixed;
-    param->amax = 4;
+    for (int64_t i = 0; i < matrices; i++) param->amax[i] = 4;
     return OK;
 }
 
@@ -93,7 +101,7 @@ static Status save_seed(const char *dir, size_t index) {
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
             const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (desc->packing && !desc->tied) TRY(add_param(&list, desc, kinds[index].fixed));
+            if (desc->packing && !desc->tied) TRY(add_param(&list, &model->config, desc, kinds[index].fixed));
         }
     SaveOptions options = {.dtype = DT_F32, .quantized = &list};
     return hf_save(dir, rig.store[index], rig.stream, &options);
