@@ -24,14 +24,6 @@ typedef enum { JOB_GPT2, JOB_BERT, JOB_SPAN, JOB_CLASSIFY, JOB_LLAMA, JOBS } Job
 
 typedef TrialSpec Layout;
 
-/* The job of a family, by its type in config.json. */
-static inline int job_of(const char *family) {
-    TrialJob job;
-    int number = 0;
-    while (trial_job(number, &job) && strcmp(job.name, family)) number++;
-    return number;
-}
-
 static inline bool is_lm(JobKind kind) {
     return kind == JOB_GPT2 || kind == JOB_LLAMA;
 }

@@ -9,10 +9,14 @@
 
 enum { MIXTURES = 3, EXPERTS = 8, TOP_K = 2 };
 /* One with a shared expert and a dense layer between; the last one in few layouts. */
-static const char *const mixtures[MIXTURES] = {"mixtral", "qwen2_moe", "qwen3_moe"};
+static const Family *const mixtures[MIXTURES] = {&family_mixtral, &family_qwen2_moe, &family_qwen3_moe};
 
 static Layout mixture(int number, int micro_batch) {
-    return (Layout){.job = job_of(mixtures[number]), .top_k = TOP_K, .chunks = 1, .micro_batch = micro_batch};
+    return (Layout){.job = job_of(mixtures[number]),
+                    .experts = EXPERTS,
+                    .top_k = TOP_K,
+                    .chunks = 1,
+                    .micro_batch = micro_batch};
 }
 
 /* ---- all layouts ---- */

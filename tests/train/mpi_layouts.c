@@ -303,48 +303,6 @@ static void test_hybrid(void **state) {
     references_done();
 }
 
-/* Ranks that hold different experts, in layouts of every kind. */
-static void test_experts(void **state) {
-    Group *world = ((Ranks *)*state)->world;
-    const Family *const mixtures[] = {&family_mixtral, &family_qwen2_moe};
-    int n = world->size, done = 0;
-    const Layout layouts[] = {
-        {.mesh = {.ep = 2}},
-        {.mesh = {.ep = 4}, .zero = 1, .recompute = RECOMPUTE_SELECTIVE},
-        {.mesh = {.ep = 2, .shard = 2}, .zero = 2, .recompute = RECOMPUTE_BLOCK},
-        {.mesh = {.ep = 4, .shard = 2}, .zero = 3, .micro_batch = 1},
-        {.mesh = {.ep = 2}, .zero = 3, .keep = true, .recompute = RECOMPUTE_SELECTIVE},
-        {.mesh = {.tp = 2, .ep = 2}, .zero = 1},
-        {.mesh = {.tp = 2, .ep = 2}, .sequence = true, .recompute = RECOMPUTE_BLOCK},
-        {.mesh = {.cp = 2, .ep = 2}, .zero = 2},
-        {.mesh = {.cp = 2, .ep = 4}, .cp_mode = CONTEXT_GATHER, .zero = 3},
-        {.mesh = {.pp = 2, .ep = 2}, .schedule = SCHEDULE_1F1B, .zero = 1},
-        {.mesh = {.pp = 2, .ep = 2}, .schedule = SCHEDULE_ZERO_BUBBLE, .micro_batch = 1, .zero = 2},
-        {.mesh = {.pp = 2, .ep = 2}, .schedule = SCHEDULE_INTERLEAVED, .micro_batch = 1, .chunks = 2},
-        {.mesh = {.ep = 2}, .zero = 3, .offload = OFFLOAD_PARAMS},
-    };
-    if (n == 1) skip();
-    for (int m = 0; m < 2; m++) {
-        Outcome expected;
-        const Layout alone = {.job = job_of(mixtures[m]), .micro_batch = REFERENCE_MICRO};
-        run_each(world, &alone, 1, compared_steps(), reference_run, &expected);
-        for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-            Layout layout = layouts[i];
-            int rest = (int)mesh_ranks(layout.mesh, AXES_ALL), most;
-            layout.mesh.dp = n / rest;
-            most = layout.mesh.dp ? mesh_copies(layout.mesh) : 0;
-            layout.job = alone.job;
-            if (!layout.micro_batch) layout.micro_batch = n < 8 || rest > 1 ? REFERENCE_MICRO : 1;
-            if (!most || most % layout.mesh.ep || (layout.mesh.shard && most % layout.mesh.shard)) continue;
-            if (!layout.chunks) layout.chunks = 1;
-            CLEANUP(outcome_done) Outcome found = run_checked(world, &layout, &expected);
-            done++;
-        }
-        outcome_done(&expected);
-    }
-    assert_true(done >= (n == 2 ? 6 : 20));
-}
-
 /* Whether a layout's peaks are what its shards and two layers need, plus 10%. */
 static void check_memory(const Layout *layout, const Outcome *found) {
     const Shards *shards = found->runner->shards;
@@ -521,7 +479,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_bits),
     cmocka_unit_test(test_qat),
     cmocka_unit_test(test_hybrid),
-    cmocka_unit_test(test_experts),
     cmocka_unit_test(test_offload),
     cmocka_unit_test(test_offload_pieces),
     cmocka_unit_test(test_offload_activations),
