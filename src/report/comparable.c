@@ -67,12 +67,20 @@ static void append_unless(char *buffer, const Run *run, const char *key, const c
     if (value && strcmp(value, standard)) append(buffer, ", ", prefix, value);
 }
 
+static bool uses_axis(const Run *run, Axis axis) {
+    return number(json_object_get(layout_of(run), axis_info(axis)->name)) > 1;
+}
+
 const char *run_layout(const Run *run, char *buffer) {
     buffer[0] = 0;
     if (!layout_of(run)) return buffer;
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)
         append_number(buffer, " x ", run, axis_info(axis)->name, 1, axis_info(axis)->name);
     if (!*buffer) append(buffer, "", "1 rank", "");
+    if (uses_axis(run, AXIS_CP)) {
+        append_unless(buffer, run, "cp_mode", "auto", "cp-mode ");
+        append_number(buffer, ", ", run, "cp_heads", 0, "cp-heads");
+    }
     append_number(buffer, ", ", run, "ep", 1, "ep");
     append_number(buffer, ", ", run, "zero", 0, "ZeRO");
     append_number(buffer, ", ", run, "sync_every", 0, "sync every");
@@ -81,10 +89,6 @@ const char *run_layout(const Run *run, char *buffer) {
     append_unless(buffer, run, "recompute", "none", "recompute ");
     append_unless(buffer, run, "offload", "none", "offload ");
     return buffer;
-}
-
-static bool uses_axis(const Run *run, Axis axis) {
-    return number(json_object_get(layout_of(run), axis_info(axis)->name)) > 1;
 }
 
 const char *run_strategy(const Run *run, char *buffer) {
@@ -137,8 +141,8 @@ static bool same_number(double a, double b) {
 }
 
 bool same_except_batch(const Run *a, const Run *b) {
-    static const char *const keys[] = {"zero",   "offload",    "recompute", "precision",
-                                       "device", "sync_every", NULL};
+    static const char *const keys[] = {"zero",       "offload", "recompute", "precision", "device",
+                                       "sync_every", "cp_mode", "cp_heads",  NULL};
     return same_mesh(a, b) && same_layout(a, b, keys) && same_number(run_params(a), run_params(b)) &&
            same_hardware(a, b);
 }

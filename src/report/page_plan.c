@@ -140,11 +140,12 @@ static void put_tiles(Page *page, const PlanPage *plan) {
                  plan->facts->price * cluster_units(plan->facts->cluster, plan->facts->ranks));
         put_tile(page, "Cost per million tokens", number, detail, "");
     }
+    char power[FORMAT_SIZE];
     double watts =
         plan->facts->cluster->power_watts * cluster_units(plan->facts->cluster, plan->facts->ranks);
     if (watts > 0) {
         figure_text(number, FIGURE_FORMAT_JOULES, 1e6 * watts / result->time.tokens_per_s);
-        snprintf(detail, sizeof detail, "%.4g W rated", watts);
+        snprintf(detail, sizeof detail, "%sW rated", format_si(power, watts));
         put_tile(page, "Energy per million tokens", number, detail, "");
     }
     page_group_end(page);

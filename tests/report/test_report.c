@@ -121,6 +121,18 @@ static void computes_missing_summary(void **state) {
     assert_true(fabs(spent[SPENT_STEPS] - 2. / 9) < 1e-9 && fabs(spent[SPENT_EVAL] - 0.25 / 9) < 1e-9);
     char layout[LAYOUT_SIZE];
     assert_string_equal(run_layout(run, layout), "pp 2");
+    static const char *const modes[][2] = {
+        {"{\"cp\": 2, \"cp-mode\": \"ring\", \"zero\": 1}", "cp 2, cp-mode ring, ZeRO 1"},
+        {"{\"cp\": 4, \"cp-mode\": \"heads+ring\", \"cp-heads\": 2}", "cp 4, cp-mode heads+ring, cp-heads 2"},
+        {"{\"cp\": 2, \"cp-mode\": \"auto\"}", "cp 2"},
+        {"{\"dp\": 2, \"cp-mode\": \"ring\"}", "dp 2"}};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        results_done(&results);
+        assert_ok(file_replace(path, modes[i][0], strlen(modes[i][0])));
+        add(&results, fixture, "killed");
+        assert_string_equal(run_layout(results.runs, layout), modes[i][1]);
+    }
+    assert_ok(file_replace(path, settings, strlen(settings)));
     /* A summary that is older than the last resume is not used. */
     write_run(fixture, "killed", "{\"steps\": 5, \"tokens_per_s\": 7, \"interrupted\": false}", NULL);
     results_done(&results);
