@@ -105,6 +105,7 @@ Status expert_combine(Exec *exec, Tensor y, Tensor xs, Tensor place, bool accumu
     CHECK_MATRIX(y, y.dtype, M, C);
     CHECK_MATRIX(xs, y.dtype, tensor_rows(xs), C);
     CHECK_MATRIX(place, DT_I32, M, K);
+    if (K > EXPERTS_MAX) return FAILED("internal: %s: %lld experts per row", __func__, (long long)K);
     if (M == 0) return OK;
     RUN(KERNEL_EXPERT_COMBINE, (double)K * (double)tensor_count(y), BYTES(y, xs, place), expert_combine, y,
         xs, place, accumulate);
@@ -154,7 +155,8 @@ typedef struct Grouped {
 static Status check_grouped(const char *kernel, Tensor outer, Tensor inner, Tensor w, Tensor offsets,
                             Grouped *ret_sizes) {
     TRY(check_float(kernel, "w", w));
-    if (w.ndim != 3) return FAILED("internal: %s: the matrix must be (E, N, K)", kernel);
+    if (w.ndim != 3 || w.dim[0] > EXPERTS_MAX)
+        return FAILED("internal: %s: the matrices must be (E, N, K), E at most %d", kernel, EXPERTS_MAX);
     int64_t R = tensor_rows(outer), E = w.dim[0], N = w.dim[1], K = w.dim[2];
     TRY(check_float(kernel, "rows", outer));
     TRY(check_matrix(kernel, "rows", outer, outer.dtype, R, N));

@@ -304,7 +304,8 @@ static void expert_act_backward_case(Kit *kit, const Args *args) {
     unsigned where = args->flags / 8 % 4;
     Act act = args->flags / 32;
     Tensor dy = kit_uniform(kit, typed(kit, shape2(R, F)), 0.5, 1.5), forward = kit_take(kit, dy);
-    Tensor x = kit_uniform(kit, typed(kit, shape2(R, gated ? 2 * F : F)), -4, 4);
+    double range = R * F < 8 ? 2 : 4; /* where tanh saturates, its derivative cancels */
+    Tensor x = kit_uniform(kit, typed(kit, shape2(R, gated ? 2 * F : F)), -range, range);
     Tensor weights = args->flags & 2 ? kit_random(kit, shape1(R)) : TENSOR_NONE;
     Tensor dweights = args->flags & 4 ? kit_take(kit, shape1(R)) : TENSOR_NONE;
     Tensor offsets = some_offsets(kit, R, args->n[2], (int)args->n[3]);
@@ -327,10 +328,11 @@ void expert_act_backward_sweep(Sweep *sweep) {
 /* Cases {R, N, K, E, load}. */
 static void over_grouped(Sweep *sweep, Body body, unsigned flags) {
     static const int64_t sizes[][4] = {
-        {1, 1, 1, 1},       {1, 33, 17, 4},     {2, 40, 64, 9},   {5, 7, 3, 2},      {16, 48, 32, 3},
-        {17, 64, 65, 1},    {40, 33, 31, 8},    {64, 96, 48, 64}, {100, 130, 70, 5}, {256, 64, 100, 4},
-        {130, 40, 300, 7},  {300, 257, 129, 2}, {700, 90, 64, 3}, {35, 500, 40, 16}, {512, 31, 33, 33},
-        {97, 1031, 260, 3}, {50, 64, 1030, 4},  {2100, 50, 40, 2}};
+        {1, 1, 1, 1},       {1, 33, 17, 4},     {2, 40, 64, 9},    {5, 7, 3, 2},       {16, 48, 32, 3},
+        {17, 64, 65, 1},    {40, 33, 31, 8},    {64, 96, 48, 64},  {100, 130, 70, 5},  {256, 64, 100, 4},
+        {130, 40, 300, 7},  {300, 257, 129, 2}, {700, 90, 64, 3},  {35, 500, 40, 16},  {512, 31, 33, 33},
+        {97, 1031, 260, 3}, {50, 64, 1030, 4},  {2100, 50, 40, 2}, {700, 300, 280, 3}, {280, 40, 4200, 1},
+        {1500, 40, 48, 64}};
     unsigned turn = 0;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int load = 0; load < LOADS; load++)

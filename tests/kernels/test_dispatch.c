@@ -491,7 +491,7 @@ static void test_wrong_experts(void **state) {
     REJECTS(expert_gather(e, rows, none, x, weights, slots, K), "expert_gather: weights and out_weights");
     REJECTS(expert_combine(e, x, rows, weights, false), "expert_combine: place");
     REJECTS(expert_act_forward(e, rows, x, none, offsets, ACT_SILU), "expert_act_forward: x");
-    REJECTS(grouped_forward(e, rows, rows, tensor_matrix(w), offsets), "grouped_forward: the matrix");
+    REJECTS(grouped_forward(e, rows, rows, tensor_matrix(w), offsets), "grouped_forward: the matrices");
     REJECTS(grouped_forward(e, rows, rows, w, slots), "grouped_forward: offsets");
     REJECTS(grouped_backward_input(e, rows, logits, w, offsets), "grouped_backward_input: rows");
     REJECTS(grouped_backward_weight(e, kit_as(kit, w, DT_BF16), rows, rows, offsets, true),

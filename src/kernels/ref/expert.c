@@ -8,18 +8,19 @@
 
 /* ---- routing ---- */
 
-static double log_sum(const float *logits, int64_t E) {
+/* The softmax of a row, which may be absent; returns the log of the sum of e^logit. */
+static double row_softmax(const float *logits, int64_t E, double *softmax) {
     double max = -INFINITY, sum = 0;
     for (int64_t e = 0; e < E; e++) max = fmax(max, logits[e]);
     for (int64_t e = 0; e < E; e++) sum += exp(logits[e] - max);
+    for (int64_t e = 0; softmax && e < E; e++) softmax[e] = exp(logits[e] - max) / sum;
     return max + log(sum);
 }
 
 /* The scores of a row. */
 static void row_scores(const float *logits, int64_t E, RouteScore kind, double *score) {
-    double total = log_sum(logits, E);
-    for (int64_t e = 0; e < E; e++)
-        score[e] = kind == ROUTE_SOFTMAX ? exp(logits[e] - total) : 1 / (1 + exp(-logits[e]));
+    if (kind == ROUTE_SOFTMAX) row_softmax(logits, E, score);
+    for (int64_t e = 0; kind == ROUTE_SIGMOID && e < E; e++) score[e] = 1 / (1 + exp(-logits[e]));
 }
 
 /* Whether a is better than b. */
@@ -124,13 +125,13 @@ static double row_load(const double *p, Tensor load, int64_t E) {
 /* grad = the gradient of both losses. */
 static void row_losses(const float *logits, const double *score, int64_t E, const RouteLoss *loss,
                        RouteScore kind, double *grad) {
-    double p[EXPERTS_MAX], total = log_sum(logits, E);
+    double p[EXPERTS_MAX], softmax[EXPERTS_MAX], total = row_softmax(logits, E, softmax);
     row_distribution(score, E, kind, p);
     double mean = row_load(p, loss->load, E);
     for (int64_t e = 0; e < E; e++) {
         double slope = kind == ROUTE_SOFTMAX ? p[e] : p[e] * (1 - score[e]);
         grad[e] = loss->load.data ? loss->balance * slope * (tensor_get(loss->load, e) - mean) : 0;
-        if (loss->z != 0) grad[e] += loss->z * 2 * total * exp(logits[e] - total);
+        if (loss->z != 0) grad[e] += loss->z * 2 * total * softmax[e];
     }
 }
 
@@ -185,7 +186,7 @@ Status route_count_ref(Stream *stream, Tensor counts, Tensor totals, Tensor logi
         row_scores(row, E, spec.score, score);
         row_distribution(score, E, spec.score, p);
         total[0] += row_load(p, load, E);
-        total[1] += pow(log_sum(row, E), 2);
+        total[1] += pow(row_softmax(row, E, NULL), 2);
         for (int64_t e = 0; e < E; e++) total[2] -= p[e] == 0 ? 0 : p[e] * log(p[e]);
     }
     return OK;
