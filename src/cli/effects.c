@@ -23,6 +23,7 @@ static const Effect effects[] = {
     NEEDS("sync-fragments sync-overlap sync-dtype sync-warmup outer-lr outer-momentum", "sync-every", ">0",
           "without --sync-every"),
     NEEDS("sequence-parallel", "tp", ">1", "without --tp 2 or more"),
+    NEEDS("imbalance", "ep", ">1", "without --ep 2 or more", .enough = "search", .command = "plan"),
     NEEDS("cp-mode", "cp", ">1", "without --cp 2 or more"),
     NEEDS("cp-heads", "cp-mode", "heads+ring", "without --cp-mode heads+ring"),
     NEEDS("pp-schedule", "pp", ">1", "without --pp 2 or more", .except = "interleaved"),

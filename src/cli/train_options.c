@@ -443,6 +443,8 @@ static const Option plan_table[] = {
      .help = "Hardware to plan for: %s, or a file like those in clusters/. Reports whether the layout fits and, "
              "if not, what does. NAME+PROGRAM plans for another program than weft: deepspeed, pytorch, transformers, "
              "or a file.", .names = cluster_names},
+    {OPT_FLOAT("imbalance", PlanArgs, train.config.run.imbalance), .fallback = "1", RANGE(1, 1 << 20),
+     .help = "With --ep: tokens that the planned rank's experts receive, relative to the mean of all ranks."},
     {OPT_FLOAT("price", PlanArgs, price), .fallback = "0", AT_LEAST(0), .shown = "the cluster file's, if any",
      .help = "With --cluster: price per hour of a GPU, or of a node without GPUs, in any currency. Reports the "
              "cost of a million tokens."},

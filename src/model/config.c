@@ -214,6 +214,14 @@ int64_t config_sparse_layers(const ModelConfig *config) {
     return count;
 }
 
+bool config_splits_layers(const ModelConfig *config, int64_t tp) {
+    bool dense = config_sparse_layers(config) < config->layers;
+    if (tp > 1 && config->qk_norm_whole) return false;
+    if (dense && config->inner % tp) return false;
+    if (config->experts && (config->expert_inner % tp || config->shared_inner % tp)) return false;
+    return config->heads % tp == 0 && config_splits_groups(config, tp);
+}
+
 int64_t config_context(const ModelConfig *config) {
     RopeScaling scaling = config->position == POSITION_ROPE ? config->rope.scaling : ROPE_PLAIN;
     if (scaling != ROPE_DYNAMIC && scaling != ROPE_YARN) return config->positions;

@@ -172,6 +172,8 @@ static inline bool config_splits_groups(const ModelConfig *config, int64_t tp) {
     int64_t groups = config_kv_heads(config);
     return groups % tp == 0 || tp % groups == 0;
 }
+/* Whether `tp` ranks of tensor parallelism can split the layers. */
+bool config_splits_layers(const ModelConfig *config, int64_t tp);
 /* Whether `cp` ranks of context parallelism can split the key-value heads of each of these. */
 static inline bool config_splits_context(const ModelConfig *config, int64_t tp, int64_t cp) {
     int64_t groups = config_kv_heads(config);

@@ -83,7 +83,7 @@ typedef struct Shape {
     ContextMode cp_mode;
     int cp_heads; /* adjacent ranks of those that swap rows for heads, all in CONTEXT_HEADS; otherwise 1 */
     int ep;       /* ranks that have different experts; 0: one */
-    double imbalance;     /* for plans: tokens of a rank's experts, relative to the mean; 0: 1 */
+    double imbalance;     /* for plans, with ep: tokens of this rank's experts, relative to the mean; 0: 1 */
     bool sequence;        /* sequence parallelism: outside split regions a rank holds 1/tp of the B*T rows */
     DType dtype;          /* activations and weights */
     bool fp8;             /* layers use fp8 matmuls where sizes allow; dtype is bf16 */

@@ -54,6 +54,7 @@ static void count_params(const Runner *runner, DryRunRank *result) {
         int64_t count = 0;
         for (size_t k = 0; k < unit->layout.count; k++) count += unit->layout.slot[k].count;
         result->params += count;
+        if (unit->layout.count && unit->layout.slot[0].desc.expert) result->experts += count;
     }
     result->kept = shards_params(runner->shards);
     for (int c = 0; c < runner->chunks; c++) result->blocks += runner->chunk[c].count;
@@ -110,7 +111,7 @@ static Status add_sketches(const DryRunContext *context, bool gpu, CommBytes sen
     Runner *runner = context->runner;
     CommBytes before[COMM_KINDS], after[COMM_KINDS];
     double spread;
-    if (!runner->spec.train || !runner->spec.noise) return OK;
+    if (!runner->spec.train || !runner_compares(runner, runner->shards->spec.micros)) return OK;
     mesh_sent(context->mesh, before);
     TRY(shards_probe(runner->shards, runner->shards->spec.micros, 0));
     TRY(shards_read_spread(runner->shards, &spread));

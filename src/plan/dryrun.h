@@ -18,7 +18,8 @@ typedef struct DryRunRank {
     CommBytes sent[COMM_KINDS];   /* per step */
     CommBytes synced[COMM_KINDS]; /* the part of them that synchronizes workers */
     double exchanged;             /* bytes of weights that a worker's rank exchanges per interval */
-    int64_t params;               /* parameters of the rank's stage and tensor shard */
+    int64_t params;               /* parameters of the rank's stage, tensor shard and experts */
+    int64_t experts;              /* those of them in experts */
     int64_t kept;                 /* parameters stored permanently; fewer than `params` with ZeRO-3 */
     int blocks;                   /* blocks of its stage */
     bool overlaps;                /* weight gradients run beside backward (train/runner_overlap.c) */

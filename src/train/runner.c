@@ -30,6 +30,7 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
                    .cp_mode = runner->spec.cp_mode,
                    .cp_heads = runner_swap(runner) ? runner_swap(runner)->size : 1,
                    .ep = runner->mesh->ep,
+                   .imbalance = runner->spec.imbalance,
                    .sequence = runner->spec.sequence && runner->mesh->extent[AXIS_TP] > 1,
                    .dtype = runner->spec.dtype,
                    .fp8 = runner->spec.fp8,
@@ -199,8 +200,7 @@ static Status read_norms(Runner *runner, StepResult *result) {
 
 Status runner_launch(Runner *runner, const Round *round) {
     TRY(shards_begin(runner->shards));
-    if (runner->probe && runner->spec.noise &&
-        round->count * runner_worker_size(runner) / runner_joined(runner) > 1)
+    if (runner->probe && runner_compares(runner, round->count))
         TRY(shards_probe(runner->shards, round->count,
                          rng_mix(rng_key(runner->spec.seed, "sketch", 0).key, (uint64_t)round->step)));
     memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);

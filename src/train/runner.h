@@ -58,6 +58,7 @@ typedef struct RunnerSpec {
     bool fp8_head;          /* also the GEMMs of the language-modeling head, in training */
     int64_t mlp_rows;       /* see Shape */
     bool whole_blocks;      /* plans for other software, see Shape */
+    double imbalance;       /* plans, see Shape */
     FakeQuant fake_quant;   /* quantization-aware training; not with fp8 */
     DType logits;           /* type of the logits: fp32 or dtype */
     ScheduleKind schedule;  /* ignored with one stage */
@@ -327,6 +328,8 @@ MUST_USE Status runner_balance_load(Runner *runner, const char *from, const json
 int runner_workers(const Runner *runner);
 /* Replicas that compute the gradients of their micro-batches together, since they exchange tokens. */
 int runner_joined(const Runner *runner);
+/* Whether a step of that many micro-batches has several such gradients, and memory to compare them. */
+bool runner_compares(const Runner *runner, int micros);
 
 /* Pipeline bubble: the fraction of forward and backward time spent waiting for other stages. */
 double runner_bubble(const RunnerTimes *times);

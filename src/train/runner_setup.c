@@ -132,6 +132,10 @@ int runner_joined(const Runner *runner) {
     return runner_parts(runner->mesh)->size / runner->mesh->extent[AXIS_CP];
 }
 
+bool runner_compares(const Runner *runner, int micros) {
+    return runner->spec.noise && micros * runner_worker_size(runner) / runner_joined(runner) > 1;
+}
+
 static int micros_of_step(const RunnerSpec *spec) {
     int micros = spec->step_micros ? spec->step_micros : spec->micros;
     return micros ? micros : 1;

@@ -38,10 +38,9 @@ static void rig_done(Rig *rig) {
 }
 
 /* Runs two steps of `micros` micro-batches on each replica. */
-static Rig rig_run_probed(Group *world, bool tied, int64_t vocab, MeshSpec grid, RunnerSpec spec, int micros,
-                          bool probed) {
+static Rig rig_run_model(Group *world, ModelConfig config, MeshSpec grid, RunnerSpec spec, int micros,
+                         bool probed) {
     Rig rig = {0};
-    ModelConfig config = gpt2_config(tied, vocab);
     assert_ok(model_new(&rig.model, &config));
     assert_ok(device_new_cpu(&rig.device, 1));
     assert_ok(mesh_new(&rig.mesh, world, grid));
@@ -75,6 +74,11 @@ static Rig rig_run_probed(Group *world, bool tied, int64_t vocab, MeshSpec grid,
     mesh_sent(rig.mesh, rig.sent);
     for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&rig.sent[k], before[k], -1);
     return rig;
+}
+
+static Rig rig_run_probed(Group *world, bool tied, int64_t vocab, MeshSpec grid, RunnerSpec spec, int micros,
+                          bool probed) {
+    return rig_run_model(world, gpt2_config(tied, vocab), grid, spec, micros, probed);
 }
 
 static Rig rig_run_vocab(Group *world, bool tied, int64_t vocab, MeshSpec grid, RunnerSpec spec, int micros) {
@@ -218,6 +222,56 @@ static void test_context_axis(void **state) {
     for (int mode = CONTEXT_HEADS; mode <= modes; mode++)
         for (int recompute = 0; recompute < 2; recompute++)
             check_context(world, (ContextMode)mode, recompute);
+}
+
+/* Bytes of units on this rank: of experts, or of all others. */
+static uint64_t expert_bytes(const Rig *rig, bool expert) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < rig->model->units; i++) {
+        const Unit *unit = &rig->runner->shards->unit[i].layout;
+        if (unit->slot[0].desc.expert == expert) bytes += (uint64_t)unit->numel * 4;
+    }
+    return bytes;
+}
+
+/* Every row that a token's experts need travels to the rank of its expert and back, and so do its gradients,
+ * with a weight beside each; recomputation sends it once more. Before, ranks tell each other how many rows
+ * they have for each expert. Tokens here choose all experts, so all ranks get as many. What is reduced of the
+ * experts is a rank's own part, over those with the same ones. */
+static void test_expert_axis(void **state) {
+    Group *world = counted_world(state);
+    uint64_t N = (uint64_t)world->size, micros = 2;
+    ModelConfig config = tiny_config(&family_mixtral, OUTPUT_LM, TINY_COUNTED);
+    config.vocab = 1024;
+    config.top_k = config.experts;
+    uint64_t rows = (uint64_t)(MICRO * SEQ * config.top_k), row = (uint64_t)config.hidden * 4;
+    uint64_t counts = (uint64_t)config.experts * 4, layers = micros * (uint64_t)config.layers;
+    for (uint64_t P = 2; P <= N; P *= 2)
+        for (int zero = 0; zero <= 2; zero++) {
+            MeshSpec grid = {.dp = world->size, .tp = 1, .pp = 1, .ep = (int)P};
+            RunnerSpec spec = {.zero = zero, .recompute = zero == 1 ? RECOMPUTE_BLOCK : RECOMPUTE_NONE};
+            CLEANUP(rig_done) Rig rig = rig_run_model(world, config, grid, spec, (int)micros, false);
+            uint64_t each = rows * (4 * row + 2 * 4) + counts;
+            if (zero == 1) each += rows * (row + 4) + counts;
+            assert_int_equal(rig.sent[COMM_ALL_TO_ALL].within, layers * each * (P - 1) / P);
+            uint64_t S = N / P, once = expert_bytes(&rig, false) * (N - 1) / N;
+            once += expert_bytes(&rig, true) * (S - 1) / S;
+            uint64_t all = zero ? 0 : rig.sent[COMM_ALL_REDUCE].within;
+            expect_sent(&rig, all, zero * once, zero ? once : 0, 0);
+            if (zero == 0)
+                assert_true(all >= once && all <= 2 * once + once / 20); /* small units send more */
+            DryRunSpec dryrun = {.model = rig.model,
+                                 .spec = rig.runner->spec,
+                                 .mesh = grid,
+                                 .device = "cpu",
+                                 .threads = 1,
+                                 .batch = rig.batch};
+            DryRunRank planned;
+            assert_ok(dryrun_rank(&dryrun, world->rank, &planned));
+            for (CommKind kind = 0; kind < COMM_KINDS; kind++)
+                assert_int_equal(comm_bytes_sum(planned.sent[kind]), comm_bytes_sum(rig.sent[kind]));
+            dryrun_rank_done(&planned);
+        }
 }
 
 /* Each stage boundary sends activations forward and their gradients back. The two end stages also all-reduce
@@ -384,6 +438,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_tensor_axis),
     cmocka_unit_test(test_pipeline_axis),
     cmocka_unit_test(test_context_axis),
+    cmocka_unit_test(test_expert_axis),
     cmocka_unit_test(test_sketches),
     cmocka_unit_test(test_sharded_memory),
     cmocka_unit_test(test_activations),

@@ -63,13 +63,17 @@ static Status memory(const Block *block, const Pass *pass, const Experts *set, i
 
 /* ---- traffic ---- */
 
-/* In plans, all experts have as much to do, but for those of this rank. */
+/* In plans, tokens of all ranks choose the experts of this one `imbalance` times as often as the mean, and
+ * the others alike. */
 static void plan_traffic(const Pass *pass, const Experts *set, const MoeRows *s, Traffic *t) {
-    double more = pass->shape.imbalance > 0 ? pass->shape.imbalance : 1;
+    int ranks = set->ranks, self = pass->expert->rank;
     int64_t R = tensor_count(s->slots);
-    for (int i = 0; i < set->ranks; i++) {
-        t->out[i] = R * (i + 1) / set->ranks - R * i / set->ranks;
-        t->in[i] = (int64_t)ceil(more * (double)t->out[i]);
+    double more = pass->shape.imbalance > 1 ? pass->shape.imbalance : 1, own = ceil(more * (double)R / ranks);
+    int64_t here = own < (double)R ? (int64_t)own : R, rest = R - here;
+    for (int i = 0, other = 0; i < ranks; i++) {
+        t->out[i] = i == self ? here : rest * (other + 1) / (ranks - 1) - rest * other / (ranks - 1);
+        t->in[i] = here;
+        other += i != self;
     }
 }
 
@@ -119,10 +123,8 @@ static Status traffic_of(const Pass *pass, const Experts *set, const MoeRows *s,
     TRY(mem_new((size_t)set->count + 2 * ranks, sizeof *t->counts, &t->counts));
     t->out = t->counts + set->count;
     t->in = t->out + ranks;
-    if (device_is_dryrun(pass->exec->stream->device))
-        plan_traffic(pass, set, s, t);
-    else
-        TRY(known ? known_traffic(pass, set, s, t) : count_traffic(pass, set, s, t));
+    TRY(known ? known_traffic(pass, set, s, t) : count_traffic(pass, set, s, t));
+    if (device_is_dryrun(pass->exec->stream->device)) plan_traffic(pass, set, s, t);
     for (int i = 0; i < set->ranks; i++) {
         t->sent += t->out[i];
         t->arrived += t->in[i];
