@@ -7,6 +7,7 @@
 #ifndef WEFT_PLAN_CLUSTER_H
 #define WEFT_PLAN_CLUSTER_H
 
+#include "model/config.h"
 #include "plan/kernel_curve.h"
 
 typedef enum { RATE_FP32, RATE_TF32, RATE_BF16, RATE_FP16, RATE_FP8, RATE_COUNT } Rate;
@@ -86,8 +87,8 @@ typedef struct Cluster {
 bool cluster_computes(const Cluster *cluster, Rate rate);
 double rate_capability(Rate rate); /* that weft needs; 0: any */
 
-/* What weft needs on older GPUs and cannot do there, a sentence without a full stop; NULL: nothing. */
-const char *cluster_needs(const Cluster *cluster);
+/* What weft needs on GPUs and cannot do there, a sentence without a full stop; NULL: nothing. */
+const char *cluster_needs(const Cluster *cluster, const ModelConfig *model);
 
 /* What a price per hour is multiplied by: GPUs, or nodes without GPUs. */
 double cluster_units(const Cluster *cluster, double ranks);

@@ -28,10 +28,11 @@ static Status check_tensor(const ModelConfig *c, int64_t tp) {
     return OK;
 }
 
-/* What mixtures of experts do not support yet. */
-static Status check_experts(const RunnerSpec *run, const ModelConfig *c, const char *device) {
+/* What mixtures of experts do not support yet. Plans for GPUs only count. */
+static Status check_experts(const RunnerSpec *run, const ModelConfig *c, const DeviceSettings *device) {
+    bool counts = device->on && device_is_dryrun(device->on);
     if (!c->experts) return OK;
-    if (!strcmp(device, "cuda"))
+    if (!strcmp(device->name, "cuda") && !counts)
         return USAGE("mixtures of experts run on CPUs only so far; use {device} cpu");
     if (run->fake_quant)
         return USAGE("{quantize-aware} %s: mixtures of experts cannot be quantized yet; leave it out",
@@ -242,7 +243,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     TRY(check_context(run, job->seq, cp, tp));
     if (cp > 1) TRY(resolve_context(run, config, device->name, tp, cp, mesh->swap->size));
     TRY(check_qat(run, config, tp));
-    TRY(check_experts(run, config, device->name));
+    TRY(check_experts(run, config, device));
     TRY(check_pipeline(run, config, pp));
     TRY(check_batch(batch, run->micro_batch, dp));
     TRY(check_micro_batch(run, job->seq));
