@@ -1,4 +1,5 @@
 /* weft plan --search: the fastest layouts on a number of devices. */
+#include <math.h>
 #include <string.h>
 
 #include "base/format.h"
@@ -12,13 +13,10 @@ static unsigned fixed_by(const Invocation *call) {
     static const struct {
         const char *name;
         Fixed fixed;
-    } options[] = {{"zero", FIXED_ZERO},
-                   {"sequence-parallel", FIXED_SEQUENCE},
-                   {"cp-mode", FIXED_CONTEXT},
-                   {"micro-batch", FIXED_MICRO_BATCH},
-                   {"pp-schedule", FIXED_SCHEDULE},
-                   {"pp-chunks", FIXED_CHUNKS},
-                   {"recompute", FIXED_RECOMPUTE}};
+    } options[] = {
+        {"zero", FIXED_ZERO},        {"sequence-parallel", FIXED_SEQUENCE}, {"cp-mode", FIXED_CONTEXT},
+        {"ep", FIXED_EXPERTS},       {"micro-batch", FIXED_MICRO_BATCH},    {"pp-schedule", FIXED_SCHEDULE},
+        {"pp-chunks", FIXED_CHUNKS}, {"recompute", FIXED_RECOMPUTE}};
     unsigned fixed = 0;
     for (size_t i = 0; i < COUNT_OF(options); i++)
         if (invocation_given(call, options[i].name)) fixed |= options[i].fixed;
@@ -38,7 +36,6 @@ Status plan_search_spec(Invocation *call, const Cluster *cluster, SearchSpec *re
     Layout *layout = &args->train.layout;
     SearchSpec spec = {.ranks = (int)layout->ranks, .fixed = fixed_by(call), .axes = fixed_axes(call)};
     if (layout->shard) return USAGE("--shard is not supported by --search; remove it");
-    if (layout->ep > 1) return USAGE("--ep is not supported by --search; remove it");
     if (c->run.outer.every) return USAGE("--sync-every is not supported by --search; remove it");
     if (!c->device.threads) c->device.threads = 1;
     if (!c->training.batch) c->training.batch = layout->ranks;
@@ -151,34 +148,42 @@ static const char *context_text(char text[CONTEXT_TEXT], const json_t *layout) {
     return text;
 }
 
-/* The column of context parallelism, or its title; `width` 0: a search without long sequences has none. */
-static void show_context(const json_t *layout, int width, FILE *out) {
-    char text[CONTEXT_TEXT] = "cp";
-    if (layout) context_text(text, layout);
-    if (width) fprintf(out, " %-*s", width, text);
+/* Columns that a search without long sequences or without experts does not have; 0: it is absent. */
+typedef struct Widths {
+    int cp, ep;
+} Widths;
+
+/* The columns of a layout, or their titles. */
+static void show_optional(const json_t *layout, Widths widths, FILE *out) {
+    char cp[CONTEXT_TEXT] = "cp", ep[16] = "ep";
+    if (layout) context_text(cp, layout);
+    if (layout) snprintf(ep, sizeof ep, "%.0f", fmax(json_number_at(layout, "ep"), 1));
+    if (widths.cp) fprintf(out, " %-*s", widths.cp, cp);
+    if (widths.ep) fprintf(out, " %*s", widths.ep, ep);
 }
 
-static int context_width(const json_t *best) {
-    enum { LEAST = 9 };
+static Widths widths_of(const json_t *best) {
+    enum { LEAST_CP = 9, EP = 3 };
     char text[CONTEXT_TEXT];
-    int width = 0;
+    Widths widths = {0};
     for (size_t i = 0; i < json_array_size(best); i++) {
         const json_t *layout = json_object_get(json_array_get(best, i), "layout");
         int length = (int)strlen(context_text(text, layout));
+        if (json_number_at(layout, "ep") > 1) widths.ep = EP;
         if (json_number_at(layout, "cp") < 2) continue;
-        if (width < LEAST) width = LEAST;
-        if (width < length) width = length;
+        if (widths.cp < LEAST_CP) widths.cp = LEAST_CP;
+        if (widths.cp < length) widths.cp = length;
     }
-    return width;
+    return widths;
 }
 
-static void show_row(const json_t *plan, int number, int context, FILE *out) {
+static void show_row(const json_t *plan, int number, Widths widths, FILE *out) {
     const json_t *layout = json_object_get(plan, "layout");
     char memory[FORMAT_SIZE], step[FORMAT_SIZE], tokens[FORMAT_SIZE], schedule[32];
     schedule_text(schedule, layout);
     fprintf(out, "%3d %5.0f %3.0f %3.0f", number, json_number_at(layout, "dp"), json_number_at(layout, "tp"),
             json_number_at(layout, "pp"));
-    show_context(layout, context, out);
+    show_optional(layout, widths, out);
     fprintf(out, " %4.0f %5.0f x %-5.0f %-15s %-9s %3s %9s %9s %8s %6.1f%% %6.1f%%\n",
             json_number_at(layout, "zero"), json_number_at(layout, "micros"),
             json_number_at(layout, "micro_batch"), schedule, json_string_or(layout, "recompute", ""),
@@ -191,13 +196,13 @@ static void show_row(const json_t *plan, int number, int context, FILE *out) {
 
 static void show_best(const json_t *result, FILE *out) {
     const json_t *best = json_object_get(result, "best");
-    int context = context_width(best);
+    Widths widths = widths_of(best);
     fprintf(out, "%3s %5s %3s %3s", "", "dp", "tp", "pp");
-    show_context(NULL, context, out);
+    show_optional(NULL, widths, out);
     fprintf(out, " %4s %13s %-15s %-9s %3s %9s %9s %8s %7s %7s\n", "zero", "micro-batches", "schedule",
             "recompute", "sp", "memory", "step", "tokens/s", "MFU", "bubble");
     for (size_t i = 0; i < json_array_size(best); i++)
-        show_row(json_array_get(best, i), (int)i + 1, context, out);
+        show_row(json_array_get(best, i), (int)i + 1, widths, out);
 }
 
 /* The phases of the fastest layout's step. */

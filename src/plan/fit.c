@@ -91,11 +91,12 @@ enum { CHANGE_TEXT = 64 };
 /* apply() takes the change one step further and returns false if it is exhausted; print() writes its options.
  */
 typedef struct Change {
-    bool (*apply)(PlanSpec *spec);
+    bool (*apply)(const ModelConfig *model, PlanSpec *spec);
     void (*print)(const PlanSpec *spec, char text[CHANGE_TEXT]);
 } Change;
 
-static bool apply_micro_batch(PlanSpec *spec) {
+static bool apply_micro_batch(const ModelConfig *model, PlanSpec *spec) {
+    (void)model;
     Settings *c = &spec->config;
     int64_t share = c->training.batch / spec->mesh.dp, micro = c->run.micro_batch / 2;
     while (micro > 1 && share % micro) micro--;
@@ -107,7 +108,8 @@ static void print_micro_batch(const PlanSpec *spec, char text[CHANGE_TEXT]) {
     setting_print(text, CHANGE_TEXT, "{micro-batch} %lld", (long long)spec->config.run.micro_batch);
 }
 
-static bool apply_recompute(PlanSpec *spec) {
+static bool apply_recompute(const ModelConfig *model, PlanSpec *spec) {
+    (void)model;
     if (spec->config.run.recompute == RECOMPUTE_BLOCK) return false;
     spec->config.run.recompute++;
     return true;
@@ -116,7 +118,8 @@ static void print_recompute(const PlanSpec *spec, char text[CHANGE_TEXT]) {
     setting_print(text, CHANGE_TEXT, "{recompute} %s", recompute_names[spec->config.run.recompute]);
 }
 
-static bool apply_zero(PlanSpec *spec) {
+static bool apply_zero(const ModelConfig *model, PlanSpec *spec) {
+    (void)model;
     if (mesh_copies(spec->mesh) == 1 || spec->config.run.zero == 3) return false;
     spec->config.run.zero++;
     return true;
@@ -125,18 +128,32 @@ static void print_zero(const PlanSpec *spec, char text[CHANGE_TEXT]) {
     setting_print(text, CHANGE_TEXT, "{zero} %lld", (long long)spec->config.run.zero);
 }
 
+/* Divides experts among more of the ranks. */
+static bool apply_experts(const ModelConfig *model, PlanSpec *spec) {
+    int ep = mesh_experts(spec->mesh) + 1, copies = mesh_copies(spec->mesh);
+    while (ep <= copies && (copies % ep || model->experts % ep)) ep++;
+    if (!model->experts || ep > copies) return false;
+    spec->mesh.ep = ep;
+    return true;
+}
+static void print_experts(const PlanSpec *spec, char text[CHANGE_TEXT]) {
+    setting_print(text, CHANGE_TEXT, "{ep} %d", spec->mesh.ep);
+}
+
 /* Other programs do not offload. A CPU's device and host share memory. */
 static bool can_offload(const PlanSpec *spec) {
     return !spec->software && strcmp(spec->config.device.name, "cpu");
 }
 
-static bool apply_offload(PlanSpec *spec) {
+static bool apply_offload(const ModelConfig *model, PlanSpec *spec) {
+    (void)model;
     if (!can_offload(spec) || offload_state(spec->config.run.offload) == OFFLOAD_PARAMS) return false;
     spec->config.run.offload++;
     return true;
 }
 /* Otherwise layers keep far more than their inputs. */
-static bool apply_activations(PlanSpec *spec) {
+static bool apply_activations(const ModelConfig *model, PlanSpec *spec) {
+    (void)model;
     Offload *offload = &spec->config.run.offload;
     if (!can_offload(spec) || offload_activations(*offload)) return false;
     if (spec->config.run.recompute != RECOMPUTE_BLOCK) return false;
@@ -157,10 +174,12 @@ static bool apply_axis(PlanSpec *spec, int *axis) {
     spec->mesh.ep = mesh_experts_fit(spec->mesh);
     return true;
 }
-static bool apply_tensor(PlanSpec *spec) {
+static bool apply_tensor(const ModelConfig *model, PlanSpec *spec) {
+    (void)model;
     return apply_axis(spec, &spec->mesh.tp);
 }
-static bool apply_pipeline(PlanSpec *spec) {
+static bool apply_pipeline(const ModelConfig *model, PlanSpec *spec) {
+    (void)model;
     return apply_axis(spec, &spec->mesh.pp);
 }
 static void print_mesh(const PlanSpec *spec, char text[CHANGE_TEXT]) {
@@ -173,14 +192,19 @@ static void print_mesh(const PlanSpec *spec, char text[CHANGE_TEXT]) {
 }
 
 static const Change changes[] = {
-    {apply_micro_batch, print_micro_batch}, {apply_recompute, print_recompute}, {apply_zero, print_zero},
-    {apply_offload, print_offload},         {apply_activations, print_offload}, {apply_tensor, print_mesh},
+    {apply_micro_batch, print_micro_batch},
+    {apply_recompute, print_recompute},
+    {apply_zero, print_zero},
+    {apply_experts, print_experts},
+    {apply_offload, print_offload},
+    {apply_activations, print_offload},
+    {apply_tensor, print_mesh},
     {apply_pipeline, print_mesh},
 };
 
 enum {
     CHANGES = sizeof changes / sizeof *changes,
-    SAME_RANKS = 5 /* the first ones keep the number of ranks */
+    SAME_RANKS = 6 /* the first ones keep the number of ranks */
 };
 
 /* ---- search ---- */
@@ -188,7 +212,7 @@ enum {
 typedef struct FitSearch {
     Fit fit;
     const Cluster *cluster;
-    int64_t layers;
+    const ModelConfig *model;
     double work; /* total work of the plans so far, in layers */
 } FitSearch;
 
@@ -198,7 +222,7 @@ static bool within_bound(FitSearch *search, const PlanSpec *spec) {
     const double max_work = 4e5;
     double pp = spec->mesh.pp, micros = (double)spec->config.training.batch / spec->mesh.dp /
                                         (double)spec->config.run.micro_batch;
-    double layers = (double)search->layers / pp + 2, at_once = micros < 3 * pp ? micros : 3 * pp;
+    double layers = (double)search->model->layers / pp + 2, at_once = micros < 3 * pp ? micros : 3 * pp;
     if (search->work > max_work) return search->fit.incomplete = true, false;
     search->work += 3 * layers * at_once;
     return true;
@@ -228,7 +252,7 @@ static Status apply_until(FitSearch *search, const Change *change, PlanSpec *spe
                           size_t *ret_total) {
     *ret_fits = false;
     bool legal = true;
-    while (legal && !*ret_fits && change->apply(spec))
+    while (legal && !*ret_fits && change->apply(search->model, spec))
         TRY(try_spec(search, spec, &legal, ret_fits, ret_total));
     return OK;
 }
@@ -271,7 +295,7 @@ static Status try_two(FitSearch *search, const PlanSpec *spec, int change_count)
         for (int j = i + 1; j < change_count && search->fit.changes < FIT_CHANGES; j++) {
             PlanSpec first = *spec;
             bool enough = false;
-            while (!enough && changes[i].apply(&first)) {
+            while (!enough && changes[i].apply(search->model, &first)) {
                 PlanSpec both = first;
                 size_t total = 0;
                 TRY(apply_until(search, &changes[j], &both, &enough, &total));
@@ -290,7 +314,7 @@ static Status try_all(FitSearch *search, const PlanSpec *spec) {
         int count = 0;
         for (int k = 0; k < SAME_RANKS; k++) {
             bool moved = false;
-            while (changes[k].apply(&changed)) moved = true;
+            while (changes[k].apply(search->model, &changed)) moved = true;
             if (moved) applied[count++] = &changes[k];
         }
         bool legal = false, enough = false;
@@ -309,7 +333,7 @@ static Status try_all(FitSearch *search, const PlanSpec *spec) {
 
 Status fit_find(Fit *ret_fit, const Plan *plan, const PlanSpec *spec, const Cluster *cluster) {
     FitSearch search = {
-        .fit = memory_available(cluster, spec->mesh), .cluster = cluster, .layers = plan->model.layers};
+        .fit = memory_available(cluster, spec->mesh), .cluster = cluster, .model = &plan->model};
     search.fit.fits = fit_fits(plan, cluster);
     for (int s = 0; s < plan->stages; s++)
         search.fit.needed = fmax(search.fit.needed, needed_by(plan, s, cluster));

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/format.h"
 #include "base/memory.h"
 #include "plan/fit.h"
 #include "plan/search_cost.h"
@@ -189,10 +190,11 @@ typedef struct Grid {
     bool fits;
 } Grid;
 
-/* Whether two layouts have the same extents. How context parallelism groups its ranks is part of its mode. */
+/* Whether two layouts have the same extents. How context parallelism groups its ranks is part of its mode,
+ * and how experts are divided is a setting of its own. */
 static bool same_extents(const SearchLayout *a, const SearchLayout *b) {
     MeshSpec one = a->mesh, other = b->mesh;
-    one.heads = other.heads = 0;
+    one.heads = other.heads = one.ep = other.ep = 0;
     return mesh_same(one, other);
 }
 
@@ -220,7 +222,8 @@ static Status plan_grids(Finder *finder) {
 static bool is_neighbor(const SearchLayout *a, const SearchLayout *b) {
     int differences = (a->zero != b->zero) + (a->sequence != b->sequence) +
                       (a->cp_mode != b->cp_mode || a->mesh.heads != b->mesh.heads) +
-                      (a->recompute != b->recompute) + (a->micro_batch != b->micro_batch) +
+                      (mesh_experts(a->mesh) != mesh_experts(b->mesh)) + (a->recompute != b->recompute) +
+                      (a->micro_batch != b->micro_batch) +
                       (a->schedule != b->schedule || a->chunks != b->chunks);
     return differences == 1 && same_extents(a, b);
 }
@@ -356,7 +359,7 @@ static Status refine(Finder *finder) {
     const SearchSpace *space = &finder->space;
     CLEANUP(corrections_done) Corrections corrections = {0};
     CLEANUP(mem_freep) bool *tried = NULL;
-    size_t grids = (size_t)(space->grids.all + 1) * CONTEXT_MODES;
+    size_t grids = (size_t)(space->grids.all + 1) * CONTEXT_MODES * (size_t)space->divisions;
     if (!finder->found.count) return OK;
     TRY(mem_new(2 * grids * STAGES * MODES, sizeof(Correction), &corrections.level[0]));
     TRY(mem_new(2 * grids * STAGES, sizeof(Correction), &corrections.level[1]));
@@ -385,6 +388,7 @@ static bool is_other(const Finder *finder, const SearchLayout *l, SearchOther ot
     case OTHER_GATHER: return parts && l->cp_mode == CONTEXT_GATHER;
     case OTHER_RING: return parts && l->cp_mode == CONTEXT_RING;
     case OTHER_BOTH: return parts && l->cp_mode == CONTEXT_BOTH;
+    case OTHER_TOGETHER: return mesh_experts(l->mesh) == 1 && finder->space.divided;
     case OTHER_NO_RECOMPUTE: return l->recompute == RECOMPUTE_NONE;
     case OTHER_1F1B: return l->mesh.pp > 1 && l->schedule == SCHEDULE_1F1B;
     default: return false;
@@ -501,6 +505,17 @@ static Status refuse_tensor(int ranks, const ModelConfig *c) {
                  ranks, (long long)c->heads, (long long)c->inner, groups);
 }
 
+static Status refuse_experts(int ranks, const ModelConfig *c, int ep) {
+    char text[DIVISORS_TEXT];
+    if (!c->experts) return USAGE("{ep} %d: the model has no experts; drop {ep}", ep);
+    if (c->experts % ep) {
+        int most = mesh_experts_fit((MeshSpec){.dp = ranks, .ep = (int)c->experts}); /* divides both */
+        return USAGE("{ep} %d does not divide the model's %lld experts; valid values: %s", ep,
+                     (long long)c->experts, format_divisors(text, most, most));
+    }
+    return USAGE("{ranks} %d: no valid layout in which {ep} %d divides {dp} x {cp}", ranks, ep);
+}
+
 static Status refuse_space(const Finder *finder) {
     const SearchGrids *grids = &finder->found.grids;
     const Settings *c = &finder->spec->base.config;
@@ -509,6 +524,8 @@ static Status refuse_space(const Finder *finder) {
     if (!grids->all)
         return USAGE("{ranks} %d is not a multiple of the given %s", ranks,
                      mesh_join(finder->spec->base.mesh, finder->spec->axes, " x ", given));
+    if (finder->spec->fixed & FIXED_EXPERTS && finder->spec->base.mesh.ep > 1)
+        return refuse_experts(ranks, &finder->found.model, finder->spec->base.mesh.ep);
     if (grids->by_heads == grids->all) return refuse_tensor(ranks, &finder->found.model);
     if (grids->by_batch)
         return USAGE(

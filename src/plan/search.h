@@ -1,10 +1,10 @@
 /* Searches for the fastest layouts of a model on a given number of devices.
  *
  * The search has three steps. First it enumerates every valid layout (search_space.c): all factorizations of
- * the ranks into dp x tp x pp and, for long sequences, cp in each mode, each with every ZeRO stage,
- * micro-batch size, schedule, number of chunks and recompute mode, with and without sequence parallelism.
- * That is tens of thousands of layouts. Then it estimates the time and memory of each (search_cost.c) from
- * the costs of a few hundred planned layers. Finally it plans and simulates the most
+ * the ranks into dp x tp x pp and, for long sequences, cp in each mode, and for mixtures each ep, each with
+ * every ZeRO stage, micro-batch size, schedule, number of chunks and recompute mode, with and without
+ * sequence parallelism. That is tens of thousands of layouts. Then it estimates the time and memory of each
+ * (search_cost.c) from the costs of a few hundred planned layers. Finally it plans and simulates the most
  * promising layouts in full, as `weft plan` does for one layout. Only these full plans determine the ranking.
  */
 #ifndef WEFT_PLAN_SEARCH_H
@@ -23,6 +23,7 @@ typedef enum {
     FIXED_CHUNKS = 16,
     FIXED_RECOMPUTE = 32,
     FIXED_CONTEXT = 64,
+    FIXED_EXPERTS = 128,
 } Fixed;
 
 typedef struct SearchSpec {
@@ -40,7 +41,7 @@ typedef struct SearchLayout {
     ScheduleKind schedule;
     Recompute recompute;
     int64_t micro_batch;
-    int grid;              /* number of its mesh and mode of context parallelism */
+    int grid;              /* number of its mesh, with ep, and mode of context parallelism */
     double seconds, bytes; /* estimates: step time, and device memory per rank */
 } SearchLayout;
 
@@ -73,6 +74,7 @@ typedef enum {
     OTHER_GATHER,
     OTHER_RING,
     OTHER_BOTH,
+    OTHER_TOGETHER,     /* all experts on every rank */
     OTHER_NO_RECOMPUTE, /* no recompute */
     OTHER_1F1B,         /* pipeline with the non-interleaved 1F1B schedule */
     OTHER_LARGE,        /* the fastest by estimate of those that do not fit */

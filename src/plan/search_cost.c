@@ -1,7 +1,8 @@
 /* Estimates combine the costs of a single layer with closed-form formulas for sharding, schedules and links.
- * The cost of a layer is the difference between plans of two and three layers; the rest is the cost of the
- * ends (embedding and output head). Layer costs are cached: they depend only on tp, sequence and context
- * parallelism, micro-batch size and recompute mode. */
+ * The cost of a layer is the difference between plans of two and three layers, or of so many more that one of
+ * them is a mixture of experts; the rest is the cost of the ends (embedding and output head). Layer costs are
+ * cached: they depend only on tp, sequence, context and expert parallelism, micro-batch size and recompute
+ * mode. */
 #include "plan/search_cost.h"
 
 #include <math.h>
@@ -28,7 +29,8 @@ Status search_costs_init(SearchCosts *ret_costs, const SearchSpec *spec, const C
 
 enum { BASE_LAYERS = 2 };
 
-/* A plan of a model with few layers: one replica, one stage, one micro-batch. */
+/* A plan of a model with few layers: one stage, one micro-batch, and as many replicas as divide the experts.
+ */
 typedef struct FewLayers {
     DryRunRank rank; /* its events are freed */
     ActivationMemory activations;
@@ -40,12 +42,13 @@ static Status plan_few(const SearchCosts *costs, const SearchLayout *layout, int
     CLEANUP(plan_done) Plan plan = {0};
     SearchLayout few = *layout;
     few.mesh.dp = few.mesh.pp = few.chunks = few.micros = 1;
+    while (mesh_copies(few.mesh) % mesh_experts(few.mesh)) few.mesh.dp++;
     few.zero = 0;
     few.schedule = SCHEDULE_1F1B;
     PlanSpec spec = search_plan_spec(costs->spec, &few);
     spec.config.model.layers = layers;
     spec.config.training.freeze_count = 0; /* layers are alike */
-    spec.config.training.batch = layout->micro_batch;
+    spec.config.training.batch = layout->micro_batch * few.mesh.dp;
     spec.timed = true;
     TRY(plan_init(&plan, &spec));
     TRY(plan_time(&plan, costs->cluster, &ret_few->time));
@@ -65,17 +68,23 @@ static double backward_of(const StepEstimate *time) {
 
 static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, LayerCost *ret_cost) {
     FewLayers less = {0}, more = {0};
+    int64_t step = costs->model->config.sparse_step;
+    double layers = step > 1 ? (double)step : 1;
     TRY(plan_few(costs, layout, BASE_LAYERS, &less));
-    TRY(plan_few(costs, layout, BASE_LAYERS + 1, &more));
+    TRY(plan_few(costs, layout, BASE_LAYERS + (int64_t)layers, &more));
     const DryRunRank *few = &less.rank, *all = &more.rank;
-    double kept = (double)all->memory.tag[MEM_ACTIVATIONS] - (double)few->memory.tag[MEM_ACTIVATIONS];
-    double state = (double)all->memory.tag[MEM_OPTIMIZER] - (double)few->memory.tag[MEM_OPTIMIZER];
-    double forward = forward_of(&more.time) - forward_of(&less.time),
-           backward = backward_of(&more.time) - backward_of(&less.time);
+    double kept =
+        ((double)all->memory.tag[MEM_ACTIVATIONS] - (double)few->memory.tag[MEM_ACTIVATIONS]) / layers;
+    double state = ((double)all->memory.tag[MEM_OPTIMIZER] - (double)few->memory.tag[MEM_OPTIMIZER]) / layers;
+    double forward = (forward_of(&more.time) - forward_of(&less.time)) / layers,
+           backward = (backward_of(&more.time) - backward_of(&less.time)) / layers;
+    double params = (double)(all->params - few->params) / layers,
+           experts = (double)(all->experts - few->experts) / layers;
     *ret_cost = (LayerCost){.tp = layout->mesh.tp,
                             .cp = mesh_extent(layout->mesh, AXIS_CP),
                             .cp_heads = layout->mesh.heads,
                             .cp_mode = layout->cp_mode,
+                            .ep = mesh_experts(layout->mesh),
                             .sequence = layout->sequence,
                             .micro_batch = layout->micro_batch,
                             .recompute = layout->recompute,
@@ -86,20 +95,21 @@ static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, L
                             .kept = kept,
                             .ends_kept = (double)few->memory.tag[MEM_ACTIVATIONS] - BASE_LAYERS * kept,
                             .scratch = (double)all->memory.tag[MEM_SCRATCH],
-                            .params = (double)(all->params - few->params),
-                            .ends_params = (double)(few->params - BASE_LAYERS * (all->params - few->params)),
+                            .params = params,
+                            .experts = experts,
+                            .ends_params = (double)few->params - BASE_LAYERS * params,
                             .state = state,
                             .ends_state = (double)few->memory.tag[MEM_OPTIMIZER] - BASE_LAYERS * state,
                             .activations = more.activations};
-    ret_cost->activations.kept -= less.activations.kept;
+    ret_cost->activations.kept = (more.activations.kept - less.activations.kept) / layers;
     return OK;
 }
 
 static bool matches(const LayerCost *cost, const SearchLayout *layout) {
     return cost->tp == layout->mesh.tp && cost->cp == mesh_extent(layout->mesh, AXIS_CP) &&
            cost->cp_mode == layout->cp_mode && cost->cp_heads == layout->mesh.heads &&
-           cost->sequence == layout->sequence && cost->micro_batch == layout->micro_batch &&
-           cost->recompute == layout->recompute;
+           cost->ep == mesh_experts(layout->mesh) && cost->sequence == layout->sequence &&
+           cost->micro_batch == layout->micro_batch && cost->recompute == layout->recompute;
 }
 
 static Status find_layer(SearchCosts *costs, const SearchLayout *layout, const LayerCost **ret_cost) {
@@ -164,19 +174,26 @@ static double end_unit(const SearchLayout *layout, const LayerCost *cost) {
     return layout->zero == 3 ? fmin(cost->ends_params, cost->params) : cost->ends_params;
 }
 
+/* The part of `bytes` that a rank holds if they are sharded; the fraction `experts` of them over the ranks
+ * that have the same experts. */
+static double sharded(const SearchLayout *layout, double bytes, double experts) {
+    return bytes * (1 - experts + experts * mesh_experts(layout->mesh)) / mesh_copies(layout->mesh);
+}
+
 /* Parameters, gradients and optimizer state of a rank, in bytes. `end`: the stage has an end. With ZeRO-2 and
  * -3, the two largest units are unsharded at a time. */
 static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
                           double layers, bool end) {
     double size = element_size(costs), count = layers * cost->params + end * cost->ends_params;
     double largest = end ? fmax(cost->params, end_unit(layout, cost)) : cost->params;
-    double second = layers > 1 || !end ? cost->params : 0, shares = mesh_copies(layout->mesh);
+    double second = layers > 1 || !end ? cost->params : 0;
+    double experts = count > 0 ? layers * cost->experts / count : 0, share = sharded(layout, count, experts);
     double state = layers * cost->state + end * cost->ends_state;
-    double optimizer = state / (layout->zero >= 1 ? shares : 1);
-    double grads = layout->zero >= 2 ? 4 * (count / shares + largest + second) : 4 * count;
-    if (layout->zero >= 2 && layout->micros > 1) grads += 8 * largest / shares;
+    double optimizer = layout->zero >= 1 ? sharded(layout, state, experts) : state;
+    double grads = layout->zero >= 2 ? 4 * (share + largest + second) : 4 * count;
+    if (layout->zero >= 2 && layout->micros > 1) grads += 8 * sharded(layout, largest, experts);
     double gathered = keeps_params(costs, layout) ? count : largest + second;
-    double params = layout->zero == 3 ? size * (count / shares + gathered) : size * count;
+    double params = layout->zero == 3 ? size * (share + gathered) : size * count;
     return optimizer + grads + params;
 }
 
@@ -251,6 +268,15 @@ static double ring_seconds(const Cluster *cluster, double bytes, int size, int s
     return size == 1 ? 0 : ceil(log2(size)) * latency + (size - 1) * (bytes / size / bandwidth);
 }
 
+/* The same for the values of parameters, over the ranks that have the same ones. */
+static double params_seconds(const Cluster *cluster, const SearchLayout *layout, double size, double params,
+                             double experts) {
+    int copies = mesh_copies(layout->mesh), apart = mesh_apart(layout->mesh, AXES_COPIES),
+        ep = mesh_experts(layout->mesh);
+    return ring_seconds(cluster, size * (params - experts), copies, apart) +
+           ring_seconds(cluster, size * experts, copies / ep, apart * ep);
+}
+
 static double message_seconds(const SearchCosts *costs, const SearchLayout *layout) {
     bool inside = 2.0 * mesh_stride(layout->mesh, AXIS_PP) <= costs->cluster->devices_per_node;
     const Link *link = inside ? &costs->cluster->within : &costs->cluster->between;
@@ -291,18 +317,16 @@ static double time_of(const SearchCosts *costs, const SearchLayout *layout, cons
                       const StageLayers *layers) {
     const Cluster *cluster = costs->cluster;
     double max_layers = fmax(fmax(layers->first, layers->last), layers->between), micros = layout->micros;
-    double params = layers->first * cost->params + cost->ends_params;
-    double grads_s =
-        ring_seconds(cluster, 4 * params, mesh_copies(layout->mesh), mesh_apart(layout->mesh, AXES_COPIES));
-    double params_s = ring_seconds(cluster, element_size(costs) * params, mesh_copies(layout->mesh),
-                                   mesh_apart(layout->mesh, AXES_COPIES));
+    double params = layers->first * cost->params + cost->ends_params, experts = layers->first * cost->experts;
+    double grads_s = params_seconds(cluster, layout, 4, params, experts);
+    double params_s = params_seconds(cluster, layout, element_size(costs), params, experts);
     bool keeps = keeps_params(costs, layout);
     StageTime stage = stage_time(layout, keeps, max_layers * cost->forward_s, max_layers * cost->backward_s,
                                  params_s, grads_s);
     StageTime last = stage_time(layout, keeps, layers->last * cost->forward_s + cost->ends_forward_s,
                                 layers->last * cost->backward_s + cost->ends_backward_s, params_s, grads_s);
     double each = fmax(stage.forward + stage.backward, last.forward + last.backward), exposed = 0;
-    double updated = params / (layout->zero ? mesh_copies(layout->mesh) : 1);
+    double updated = layout->zero ? sharded(layout, params, experts / fmax(params, 1)) : params;
     if (layout->zero < 2) exposed += fmax(grads_s * (layout->zero ? 1 : 2) - stage.backward, 0);
     if (layout->zero == 1 || layout->zero == 2) exposed += params_s;
     return micros * each + exposed +

@@ -8,7 +8,7 @@
 /* The cost on one rank of a layer, and of the ends (embedding and output head), for one micro-batch. The
  * fields up to `recompute` are the key. */
 typedef struct LayerCost {
-    int tp, cp, cp_heads;
+    int tp, cp, cp_heads, ep;
     ContextMode cp_mode;
     bool sequence;
     int64_t micro_batch;
@@ -17,6 +17,7 @@ typedef struct LayerCost {
     double kept, ends_kept;       /* bytes stored between forward and backward */
     double scratch;               /* workspace bytes */
     double params, ends_params;   /* elements */
+    double experts;               /* the part of `params` in experts */
     double state, ends_state;     /* bytes of optimizer state on the device */
     ActivationMemory activations; /* if the plan is for other software; `kept` is per layer */
 } LayerCost;

@@ -12,6 +12,8 @@ const char *search_options(const SearchLayout *l, char text[SEARCH_OPTIONS]) {
         if (mesh_shows(l->mesh, axis))
             used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, "{%s} %d ",
                                   axis_info(axis)->name, mesh_extent(l->mesh, axis));
+    if (l->mesh.ep > 1)
+        used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, "{ep} %d ", l->mesh.ep);
     used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, "{zero} %d {micro-batch} %lld", l->zero,
                           (long long)l->micro_batch);
     if (mesh_extent(l->mesh, AXIS_CP) > 1)
@@ -45,6 +47,7 @@ const char *search_other_name(SearchOther other) {
         [OTHER_RING] = "fastest with context parallelism around a ring",
         [OTHER_BOTH] =
             "fastest with context parallelism that exchanges heads in groups, around a ring of them",
+        [OTHER_TOGETHER] = "fastest with all experts on every rank (no expert parallelism)",
         [OTHER_NO_RECOMPUTE] = "fastest without recompute",
         [OTHER_1F1B] = "fastest with the non-interleaved 1F1B schedule",
         [OTHER_LARGE] = "fastest estimate, but does not fit",
@@ -66,7 +69,8 @@ static const char *communication_text(const SearchLayout *first, const SearchLay
     bool differs = other->cp_mode != first->cp_mode || other->mesh.heads != first->mesh.heads;
     return other->zero == 3                  ? "parameter all-gathers and gradient reduce-scatters"
            : other->mesh.tp > first->mesh.tp ? "communication between more tensor-parallel ranks"
-           : other->mesh.dp > first->mesh.dp ? "gradient reduction over more replicas"
+           : mesh_experts(other->mesh) > mesh_experts(first->mesh) ? "tokens exchanged between more ranks"
+           : other->mesh.dp > first->mesh.dp                       ? "gradient reduction over more replicas"
            : other->mesh.cp > first->mesh.cp ? "communication between more parts of sequences"
            : parts && differs                ? modes[other->cp_mode]
                                              : "communication";

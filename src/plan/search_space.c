@@ -131,6 +131,25 @@ static Status list_micro_batches(Enumerator *it) {
     return OK;
 }
 
+/* Ranks that hold different experts: divisors of the experts and of the ranks with the same parameters. */
+static Status list_experts(Enumerator *it) {
+    int64_t experts = it->model->experts ? it->model->experts : 1;
+    int first = it->at.grid, number = 0;
+    bool whole = it->spec->base.config.run.grad_type == GRAD_INT8; /* which a plan refuses otherwise */
+    for (int ep = 1; ep <= experts; ep++) {
+        if (experts % ep) continue;
+        it->at.grid = first * it->space->divisions + number++;
+        if (is_fixed(it, FIXED_EXPERTS) ? ep != mesh_experts(it->spec->base.mesh) : whole && ep > 1) continue;
+        if (mesh_copies(it->at.mesh) % ep) continue;
+        it->at.mesh.ep = ep > 1 ? ep : 0;
+        it->space->divided |= ep > 1;
+        TRY(list_micro_batches(it));
+    }
+    it->at.mesh.ep = 0;
+    it->at.grid = first;
+    return OK;
+}
+
 /* Whether groups of `heads` ranks may exchange heads while keys and values travel from one group to the next.
  * Unless that mode is given, such groups are within nodes and the ring leads from node to node: on a single
  * node, nothing is gained over the other modes. */
@@ -147,7 +166,7 @@ static Status list_context(Enumerator *it, ContextMode mode, int heads, int *lis
     it->at.mesh.heads = heads;
     it->space->parts = true;
     ++*listed;
-    return list_micro_batches(it);
+    return list_experts(it);
 }
 
 /* The modes of context parallelism that the model and the device have. With a given extent that has none, the
@@ -161,7 +180,7 @@ static Status list_contexts(Enumerator *it) {
     int first = it->at.grid * CONTEXT_MODES, listed = 0;
     it->at.cp_mode = c->run.cp_mode;
     it->at.grid = first;
-    if (cp == 1) return list_micro_batches(it);
+    if (cp == 1) return list_experts(it);
     for (ContextMode mode = CONTEXT_HEADS; mode < CONTEXT_MODES && parts; mode++) {
         if (is_fixed(it, FIXED_CONTEXT) && mode != c->run.cp_mode) continue;
         if (mode == CONTEXT_HEADS ? !config_splits_context(model, it->at.mesh.tp, cp) : gpu) continue;
@@ -172,7 +191,7 @@ static Status list_contexts(Enumerator *it) {
     }
     it->at.cp_mode = c->run.cp_mode;
     it->at.mesh.heads = it->spec->base.mesh.heads;
-    if (given && !listed) return list_micro_batches(it);
+    if (given && !listed) return list_experts(it);
     it->space->grids.by_context += !listed;
     return OK;
 }
@@ -185,9 +204,7 @@ static Status list_grid(Enumerator *it, MeshSpec mesh) {
             return OK;
     grids->all++;
     grids->context |= mesh_extent(mesh, AXIS_CP) > 1;
-    bool splits =
-        model->heads % mesh.tp == 0 && model->inner % mesh.tp == 0 && config_splits_groups(model, mesh.tp);
-    if (!splits) return grids->by_heads++, OK;
+    if (!config_splits_layers(model, mesh.tp)) return grids->by_heads++, OK;
     if (mesh.pp > model->layers) return grids->by_layers++, OK;
     if (it->spec->base.config.training.batch % mesh.dp) return grids->by_batch++, OK;
     it->at.grid = grids->all;
@@ -200,6 +217,7 @@ Status search_space_init(SearchSpace *ret_space, const SearchSpec *spec, const M
     CLEANUP(search_space_done) SearchSpace space = {0};
     Enumerator it = {.space = &space, .spec = spec, .model = model, .seq = seq};
     MeshSpec mesh = {0}, most = spec->base.mesh;
+    for (int64_t ep = 1; ep <= model->experts || ep == 1; ep++) space.divisions += model->experts % ep == 0;
     most.tp = most.pp = spec->ranks;
     if (!(spec->axes & AXIS_SET(AXIS_CP)) && !spec->base.software)
         most.cp = seq >= 2 * PART_TOKENS ? (int)(seq / PART_TOKENS) : 1;

@@ -7,7 +7,9 @@
 typedef struct SearchSpace {
     SearchLayout *layout;
     size_t count, capacity;
-    bool parts; /* some layouts have context parallelism */
+    bool parts;    /* some layouts have context parallelism */
+    bool divided;  /* some divide experts */
+    int divisions; /* numbers of ranks that the model's experts can be divided among */
     SearchGrids grids;
 } SearchSpace;
 

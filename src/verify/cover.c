@@ -41,9 +41,7 @@ static bool divides_model(const TrialSpec *spec, int chunks) {
     ModelConfig config;
     trial_config(spec, &config);
     int ep = mesh_experts(mesh);
-    if (config.heads % mesh.tp || config.inner % mesh.tp || !config_splits_groups(&config, mesh.tp))
-        return false;
-    if (mesh.tp > 1 && config.qk_norm_whole) return false;
+    if (!config_splits_layers(&config, mesh.tp)) return false;
     if (mesh.pp * chunks > config.layers) return false;
     if (ep > 1 && (!config.experts || config.experts % ep)) return false;
     if (config.experts && spec->fp8) return false;

@@ -472,6 +472,73 @@ static void search_context(void **state) {
                "key-value heads (1).");
 }
 
+/* Experts may be divided among ranks; a given number is kept. GPUs can be planned for. */
+static void search_experts(void **state) {
+    json_t *found =
+        planned(program_run("plan", "--search", "moe-1m", "--seq", "64", "--ranks", "2", "--batch", "2",
+                            "--cluster", "h100", "--tp", "1", "--pp", "1", "--json"));
+    const json_t *best = json_object_get(found, "best"), *others = json_object_get(found, "others");
+    bool divided = false, together = false;
+    for (size_t i = 0; i < json_array_size(best); i++) {
+        const json_t *row = json_array_get(best, i);
+        int ep = (int)json_number_at(json_object_get(row, "layout"), "ep");
+        assert_int_equal(ep == 2, strstr(json_string_at(row, "options"), " --ep 2 ") != NULL);
+        divided |= ep == 2;
+        together |= !ep;
+    }
+    for (size_t i = 0; i < json_array_size(others); i++)
+        together |=
+            strstr(json_string_at(json_array_get(others, i), "what"), "no expert parallelism") != NULL;
+    assert_true(divided && together);
+    assert_contains(json_string_at(found, "needs"), "does not train mixtures of experts on GPUs yet");
+    json_decref(found);
+    Ran ran = program_run("plan", "--search", "moe-1m", "--seq", "64", "--ranks", "2", "--batch", "2",
+                          "--cluster", "cpu", "--ep", "2", "--imbalance", "1.5");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "       dp  tp  pp  ep zero ");
+    assert_contains(ran.out, "  1     2   1   1   2    ");
+    assert_string_equal(ran.err, "");
+    ran_done(&ran);
+    assert_refused(2, "--ep 2: the model has no experts; drop --ep", "plan", "--search", "gpt2-mini",
+                   "--ranks", "2", "--ep", "2", "--cluster", "cpu");
+    assert_refused(2, "--ep 3 does not divide the model's 8 experts; valid values: 1, 2", "plan", "--search",
+                   "moe-1m", "--ranks", "6", "--ep", "3", "--cluster", "cpu");
+    assert_refused(2, "--ranks 2: no valid layout in which --ep 4 divides --dp x --cp", "plan", "--search",
+                   "moe-1m", "--ranks", "2", "--ep", "4", "--cluster", "cpu");
+}
+
+/* A rank has its experts and what arrives for them, more if tokens choose them more often. */
+static void plans_experts(void **state) {
+    static const char *const more[] = {"1", "2", "4"};
+    double before = 0;
+    json_t *whole = planned(program_run("plan", "moe-1m", "--dp", "4", "--seq", "256", "--json"));
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        json_t *plan = planned(program_run("plan", "moe-1m", "--dp", "4", "--ep", "4", "--imbalance", more[i],
+                                           "--seq", "256", "--json"));
+        const json_t *memory = json_object_get(plan, "memory_per_rank"),
+                     *sent = json_object_get(plan, "comm");
+        assert_int_equal(json_int_at(json_object_get(plan, "layout"), "ep"), 4);
+        assert_true(json_int_at(plan, "params_per_rank") < json_int_at(whole, "params_per_rank"));
+        assert_true(json_number_at(memory, "activations") > 1.1 * before);
+        assert_true(json_int_at(sent, "all_to_all") > 0);
+        before = json_number_at(memory, "activations");
+        json_decref(plan);
+    }
+    json_decref(whole);
+    /* Too many for a GPU; divided, they fit. */
+    Ran ran = program_run("plan", "mixtral-8x7b", "--dp", "64", "--batch", "64", "--seq", "512", "--zero",
+                          "1", "--cluster", "h100");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "does not fit");
+    assert_contains(ran.out, "  --ep 8 ");
+    assert_contains(ran.out, "note: weft does not train mixtures of experts on GPUs yet");
+    ran_done(&ran);
+    assert_refused(2, "--imbalance 0.5: expected", "plan", "moe-1m", "--dp", "2", "--ep", "2", "--imbalance",
+                   "0.5");
+    assert_refused(2, "--tp 4: OLMoE normalizes q and k over all heads together", "plan", "olmoe-1b-7b",
+                   "--tp", "4");
+}
+
 /* The built-in cluster of CPUs with four ranks on each node. */
 static void put_small_nodes(const char *path) {
     static const char from[] = "\"devices_per_node\": {\"value\": 64";
@@ -796,6 +863,8 @@ int main(void) {
         cmocka_unit_test(search_table),
         cmocka_unit_test(search_context),
         cmocka_unit_test(search_heads_ring),
+        cmocka_unit_test(search_experts),
+        cmocka_unit_test(plans_experts),
         cmocka_unit_test(fp8_of_shared_heads),
         cmocka_unit_test(fp8_scaling),
         cmocka_unit_test(sweeps),

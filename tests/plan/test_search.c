@@ -16,6 +16,9 @@ enum {
     FIRST_CASE = SANITIZED ? 2 : 0,
     CASES = SANITIZED ? 4 : 8,
     ALL_CASES = 300,
+    MIXTURES_FROM = 1000, /* cases of mixtures of experts */
+    MIXTURES = SANITIZED ? 1 : 2,
+    ALL_MIXTURES = 50,
     NARROWER = SANITIZED ? 1 : 4
 };
 
@@ -37,13 +40,14 @@ typedef struct Case {
 } Case;
 
 /* Models whose heads and layers allow many layouts, with a limit that some of them exceed. */
-static void draw_case(Draws *draws, Case *c) {
+static void draw_case(Draws *draws, bool mixture, Case *c) {
     static const char *const models[] = {"gpt2", "bert-base", "llama-15m", "gpt2"};
     static const char *const clusters[] = {"h100", "dgx-a100", "cpu", "dgx2-v100", "h200"};
     static const int layers[] = {2, 4, 6, 8, 12, 15, 24}, ranks[] = {2, 4, 6, 8, 12, 16, 32, 64};
     static const int widths[] = {256, 512, 768, 1536, 3072}, per_rank[] = {1, 2, 3, 8};
     static const double limits[] = {0.3e9, 1e9, 3e9, 8e9, 20e9};
-    const char *model = PICK(draws, models), *cluster = PICK(draws, clusters);
+    const char *drawn = PICK(draws, models), *model = mixture ? "moe-1m" : drawn,
+               *cluster = PICK(draws, clusters);
     int hidden = PICK(draws, widths);
     *c = (Case){.spec = {.ranks = PICK(draws, ranks)}};
     c->spec.base.config = (Settings){.model = {.name = model,
@@ -57,10 +61,10 @@ static void draw_case(Draws *draws, Case *c) {
                                      .training = {.batch = c->spec.ranks * PICK(draws, per_rank)},
                                      .run = {.keep_params = draw(draws, 4) == 0},
                                      .device = {.threads = 1}};
-    if (!strcmp(model, "llama-15m")) c->spec.base.config.model.heads = 0;
-    if (!strcmp(model, "llama-15m")) c->spec.base.config.model.hidden = 0;
+    if (mixture || !strcmp(model, "llama-15m")) c->spec.base.config.model.heads = 0;
+    if (mixture || !strcmp(model, "llama-15m")) c->spec.base.config.model.hidden = 0;
     assert_ok(cluster_find(cluster, &c->cluster));
-    double limit = PICK(draws, limits);
+    double limit = PICK(draws, limits) * (mixture ? 0.1 : 1); /* it is small */
     c->cluster.memory_bytes = c->cluster.reserve_bytes + limit;
     assert_ok(fit_settle(&c->spec.base, &c->cluster));
     const Settings *s = &c->spec.base.config;
@@ -84,6 +88,7 @@ static SearchSpec narrow(Draws *draws, const SearchSpec *spec, const SearchLayou
         else
             narrower.fixed |= bits[which - AXIS_COUNT];
     }
+    if (spec->base.config.model.name[0] == 'm' && draw(draws, 2)) narrower.fixed |= FIXED_EXPERTS;
     if (layout->chunks == 1) narrower.fixed &= ~(unsigned)FIXED_CHUNKS;
     narrower.base.mesh = layout->mesh;
     run->zero = layout->zero;
@@ -121,14 +126,15 @@ static bool is_kind(const SearchLayout *l, SearchOther other) {
     case OTHER_PIPELINE: return l->mesh.tp == 1 && l->mesh.pp > 1;
     case OTHER_NO_RECOMPUTE: return l->recompute == RECOMPUTE_NONE;
     case OTHER_1F1B: return l->mesh.pp > 1 && l->schedule == SCHEDULE_1F1B;
+    case OTHER_TOGETHER: return mesh_experts(l->mesh) == 1;
     default: return l->mesh.tp == 1 && l->mesh.pp == 1 && (other != OTHER_DDP || l->zero == 0);
     }
 }
 
 /* No planned layout is faster than the alternative of its kind. */
 static void check_alternatives(const Case *c, const Search *search) {
-    static const SearchOther kinds[] = {OTHER_DDP,      OTHER_DATA,         OTHER_TENSOR,
-                                        OTHER_PIPELINE, OTHER_NO_RECOMPUTE, OTHER_1F1B};
+    static const SearchOther kinds[] = {OTHER_DDP,          OTHER_DATA, OTHER_TENSOR,  OTHER_PIPELINE,
+                                        OTHER_NO_RECOMPUTE, OTHER_1F1B, OTHER_TOGETHER};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         const SearchResult *other = &search->other[kinds[k]];
         for (size_t i = 0; search->has_other[kinds[k]] && i < search->planned; i++) {
@@ -166,7 +172,7 @@ static void run_case(int number) {
     Case *c = calloc(1, sizeof *c);
     Search full = {0};
     assert_non_null(c);
-    draw_case(&draws, c);
+    draw_case(&draws, number >= MIXTURES_FROM, c);
     Status status = search_find(&full, &c->spec, &c->cluster);
     if (!status) {
         for (int i = 0; i < full.count; i++) check_result(c, &full.best[i], "result");
@@ -187,6 +193,7 @@ static void random_searches(void **state) {
     bool all = getenv("WEFT_TEST_ALL");
     int from = one ? atoi(one) : all ? 0 : FIRST_CASE, count = one ? 1 : all ? ALL_CASES : CASES;
     for (int i = from; i < from + count; i++) run_case(i);
+    for (int i = 0; !one && i < (all ? ALL_MIXTURES : MIXTURES); i++) run_case(MIXTURES_FROM + i);
 }
 
 int main(void) {
