@@ -1,9 +1,9 @@
 # Files under src/kernels/cpu/ that are compiled once per instruction set: for the architecture's baseline, and again for
 # each newer instruction set, with WEFT_ISA as the suffix of their symbols. src/kernels/cpu/backend.c selects a variant at
 # run time.
-set(variant_sources act attention_backward attention_decode attention_forward dropout elementwise embedding gemm
-  gemm_skinny glu layernorm linear linear_int8 linear_sparse micro momentum optim rmsnorm rope round rows sketch
-  table thin xent)
+set(variant_sources act attention_backward attention_decode attention_forward dropout elementwise embedding expert gemm
+  gemm_list gemm_skinny glu grouped layernorm linear linear_int8 linear_sparse micro momentum optim rmsnorm rope round route
+  rows sketch table thin xent)
 list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
 list(TRANSFORM variant_sources APPEND .c)
 

@@ -12,12 +12,11 @@
  * does not depend on the number of threads. */
 #include "kernels/cpu/gemm.h"
 
-#include "kernels/cpu/blas.h"
-#include "kernels/cpu/map.h"
+#include "kernels/cpu/gemm_parts.h"
 #include "kernels/cpu/micro.h"
 
-/* Limits of what is packed at a time, and of the block of the result that one thread takes. */
-enum { ROWS_MAX = 2048, COLS_MAX = 8192, BLOCK_ROWS = 256, TILE_MAX = 1024 };
+/* Limits of what is packed at a time. */
+enum { ROWS_MAX = 2048, COLS_MAX = 8192 };
 #if defined(__aarch64__)
 enum { CHUNK32 = 512 }; /* steps of K in fp32 */
 #else
@@ -38,11 +37,6 @@ typedef struct Plan {
     float *sums, *blocks;
 } Plan;
 
-/* The size of equal parts of `size` that are at most `limit`, rounded up to a multiple of `unit`. */
-static int64_t even_part(int64_t size, int64_t limit, int64_t unit) {
-    return round_up(parts_of(size, parts_of(size, limit)), unit);
-}
-
 static void pack_fp32(void *panels, bool left, PackSource source, int64_t panel_stride) {
     micro_pack(panels, left ? MICRO_ROWS : MICRO_COLS, source, panel_stride);
 }
@@ -58,15 +52,12 @@ static const Micro micro_fp32 = {
     .unit = 1,
     .depth = VEC == 4 ? 512 : 256,
     .tile = micro_tile,
+    .tile_ahead = micro_tile_ahead,
     .pack = pack_fp32,
 };
 
-static bool is_fp32(const Gemm *gemm) {
-    return gemm->a.dtype == DT_F32 && gemm->b.dtype == DT_F32;
-}
-
 /* Another micro-kernel for fp32 has panels of 32 lines and steps, so small GEMMs do not benefit. */
-static Status choose_micro(const Gemm *gemm, const Micro **ret_micro) {
+Status gemm_micro(const Gemm *gemm, const Micro **ret_micro) {
     enum { LEAST = 32 };
     const Micro *micro = NULL;
     if (!is_fp32(gemm) && gemm->a.dtype != DT_F16 && gemm->b.dtype != DT_F16) TRY(micro16_choose(&micro));
@@ -122,6 +113,13 @@ static void plan_blocks32(Plan *plan, int threads) {
     plan->block_cols = even_part(plan->cols, width, MICRO_COLS);
 }
 
+/* Splits the packed part among threads. */
+static void plan_split(Plan *plan, bool fp32, int threads) {
+    (fp32 && plan->micro == &micro_fp32 ? plan_blocks32 : plan_blocks)(plan, threads);
+    plan->left_panels = panels_each(plan->rows / plan->micro->rows, threads);
+    plan->right_panels = panels_each(plan->cols / plan->micro->cols, threads);
+}
+
 static Plan plan_of(const Gemm *gemm, const Micro *micro, int threads) {
     bool fp32 = is_fp32(gemm), plain = fp32 && micro == &micro_fp32;
     Plan plan = {.micro = micro, .size = micro->size, .rows = even_part(gemm->m, ROWS_MAX, micro->rows)};
@@ -136,9 +134,7 @@ static Plan plan_of(const Gemm *gemm, const Micro *micro, int threads) {
     plan.cols = even_part(gemm->n, limit / micro->cols * micro->cols, micro->cols);
     plan.direct = gemm->c && (plan.depth <= plan.chunk || (fp32 && !plain));
     plan.resumes = !gemm->c && gemm->k > plan.depth;
-    (plain ? plan_blocks32 : plan_blocks)(&plan, threads);
-    plan.left_panels = panels_each(plan.rows / micro->rows, threads);
-    plan.right_panels = panels_each(plan.cols / micro->cols, threads);
+    plan_split(&plan, fp32, threads);
     return plan;
 }
 
@@ -163,9 +159,10 @@ static void plan_place(Plan *plan, void *workspace) {
 
 /* Packing of an fp32 operand for a micro-kernel of bf16: it is rounded chunk by chunk in a buffer that stays
  * in the cache. */
-static void pack_rounded(const Plan *plan, char *panels, bool left, PackSource source) {
+static void pack_rounded(const Micro *micro, char *panels, bool left, PackSource source,
+                         int64_t panel_depth) {
     enum { STEPS = 32, LINES = 384, STAGE = STEPS * LINES };
-    int width = left ? plan->micro->rows : plan->micro->cols;
+    int width = left ? micro->rows : micro->cols;
     bool across = source.across;
     int64_t height = across ? width : LINES / width * width,
             deep = across ? STAGE / width / STEPS * STEPS : STEPS;
@@ -183,9 +180,16 @@ static void pack_rounded(const Plan *plan, char *panels, bool left, PackSource s
                 (const float *)source.from + (across ? line * source.stride + k : k * source.stride + line);
             for (int64_t row = 0; row < rows; row++)
                 half_store(stage, DT_BF16, row * part.stride, from + row * source.stride, cols);
-            plan->micro->pack(panels + (line * plan->depth + k * width) * plan->size, left, part,
-                              plan->depth * width);
+            micro->pack(panels + (line * panel_depth + k * width) * micro->size, left, part,
+                        panel_depth * width);
         }
+}
+
+void gemm_pack(const Micro *micro, char *panels, bool left, PackSource source, int64_t panel_depth) {
+    if (source.dtype == micro->dtype || micro->any_type)
+        micro->pack(panels, left, source, panel_depth * (left ? micro->rows : micro->cols));
+    else
+        pack_rounded(micro, panels, left, source, panel_depth);
 }
 
 /* What is packed at a time: steps [k, k + depth) of rows and columns. */
@@ -203,36 +207,14 @@ static void pack_task(const void *context, int64_t task, int thread) {
     const Plan *plan = part->plan;
     const Micro *micro = plan->micro;
     bool left = task >= part->right_tasks;
-    Operand operand = left ? part->gemm->a : part->gemm->b;
-    bool across = operand.trans != left;
     int width = left ? micro->rows : micro->cols;
     int64_t most = (left ? plan->left_panels : plan->right_panels) * width;
-    int64_t from = (left ? task - part->right_tasks : task) * most,
-            line = (left ? part->row : part->col) + from;
-    int64_t at = across ? line * operand.stride + part->k : part->k * operand.stride + line;
-    PackSource source = {(const char *)operand.data + at * (int64_t)dtype_size(operand.dtype),
-                         operand.dtype,
-                         across,
-                         operand.stride,
-                         min_of(most, (left ? part->rows : part->cols) - from),
-                         part->depth};
-    char *panels = (left ? plan->left : plan->right) + from * plan->depth * plan->size;
-    if (operand.dtype == micro->dtype || micro->any_type)
-        micro->pack(panels, left, source, plan->depth * width);
-    else
-        pack_rounded(plan, panels, left, source);
-}
-
-/* A tile at the edge of the matrix, with rows x cols elements inside. */
-static void tile_edge(const Micro *micro, int64_t depth, const void *a, const void *b, float *c,
-                      int64_t c_stride, bool add, int64_t rows, int64_t cols) {
-    if (rows == micro->rows && cols == micro->cols) {
-        micro->tile(depth, a, b, c, c_stride, add);
-        return;
-    }
-    float tile[TILE_MAX];
-    micro->tile(depth, a, b, tile, micro->cols, false);
-    map_block(c, c_stride, tile, micro->cols, rows, cols, add);
+    int64_t from = (left ? task - part->right_tasks : task) * most;
+    int64_t lines = min_of(most, (left ? part->rows : part->cols) - from);
+    PackSource source = source_of(left ? &part->gemm->a : &part->gemm->b, left,
+                                  (left ? part->row : part->col) + from, lines, part->k, part->depth);
+    gemm_pack(micro, (left ? plan->left : plan->right) + from * plan->depth * plan->size, left, source,
+              plan->depth);
 }
 
 /* A block of the result: rows x cols at (row, col) of the packed part, accumulated in c. */
@@ -246,7 +228,6 @@ typedef struct Block {
  * panels. Each tile also prefetches a slice of the next right panel, so that its first tile does not wait
  * for memory. */
 static void block_chunk(const Plan *plan, const Block *block, int64_t k, int64_t depth, bool add) {
-    enum { LINE = 64 };
     const Micro *micro = plan->micro;
     int64_t size = plan->size, rows = micro->rows, cols = micro->cols;
     int64_t slice = round_up(depth * cols * size * rows / block->rows, LINE);
@@ -301,8 +282,8 @@ static void block_task(const void *context, int64_t task, int thread) {
     if (micro->end) micro->end();
     if (place && !plan->direct) block_move(&block, place, stride, add);
     if (gemm->finish && part->k + part->depth >= gemm->k)
-        gemm->finish(gemm->context, block.c, block.c_stride, part->row + block.row, part->col + block.col,
-                     block.rows, block.cols);
+        gemm->finish(gemm->context, block.c, block.c_stride, gemm->row + part->row + block.row,
+                     part->col + block.col, block.rows, block.cols);
 }
 
 static void part_run(Pool *pool, Part *part, bool packed) {
@@ -340,17 +321,32 @@ static void blas_run(int threads, const Gemm *gemm, float *workspace) {
     {
         Range mine = range_mine(gemm->m, 1);
         if (mine.to > mine.from)
-            gemm->finish(gemm->context, stored.c + mine.from * gemm->n, gemm->n, mine.from, 0,
+            gemm->finish(gemm->context, stored.c + mine.from * gemm->n, gemm->n, gemm->row + mine.from, 0,
                          mine.to - mine.from, gemm->n);
     }
 }
 
-static bool uses_blas(const Gemm *gemm) {
-    return blas_available() && is_fp32(gemm);
+/* The plan of the largest GEMM for a smaller one: with fewer rows and steps, but chunks as large, so that the
+ * order of sums follows from these two. */
+static Plan plan_within(const Gemm *largest, const Gemm *gemm, const Micro *micro, int threads) {
+    Plan plan = plan_of(largest, micro, threads);
+    plan.rows = min_of(plan.rows, round_up(gemm->m, micro->rows));
+    plan.depth = min_of(plan.depth, round_up(gemm->k, plan.chunk));
+    plan_split(&plan, is_fp32(gemm), threads);
+    return plan;
 }
 
-static int gemm_threads(const Stream *stream, const Gemm *gemm) {
-    return threads_for(stream, gemm->m * gemm->n / 64 * gemm->k);
+size_t gemm_within_bytes(const Gemm *largest, const Micro *micro, int threads) {
+    Plan plan = plan_of(largest, micro, threads);
+    plan.block_rows = parts_of(BLOCK_AREA, plan.block_cols); /* smaller GEMMs may have other blocks */
+    return plan_bytes(&plan, threads);
+}
+
+void gemm_within_run(Pool *pool, const Gemm *largest, const Gemm *gemm, const Micro *micro, int threads,
+                     void *workspace) {
+    Plan plan = plan_within(largest, gemm, micro, threads);
+    plan_place(&plan, workspace);
+    parts_run(pool, gemm, &plan);
 }
 
 Status gemm_bytes(const Stream *stream, const Gemm *gemm, size_t *ret_bytes) {
@@ -358,7 +354,7 @@ Status gemm_bytes(const Stream *stream, const Gemm *gemm, size_t *ret_bytes) {
     *ret_bytes = gemm->c ? 0 : (size_t)(gemm->m * gemm->n) * sizeof(float);
     if (gemm_is_skinny(gemm)) return gemm_skinny_bytes(gemm, ret_bytes);
     if (uses_blas(gemm)) return OK;
-    TRY(choose_micro(gemm, &micro));
+    TRY(gemm_micro(gemm, &micro));
     int threads = gemm_threads(stream, gemm);
     Plan plan = plan_of(gemm, micro, threads);
     *ret_bytes = plan_bytes(&plan, threads);
@@ -373,7 +369,7 @@ Status gemm_run(const Stream *stream, const Gemm *gemm, void *workspace) {
         blas_run(threads, gemm, workspace);
         return OK;
     }
-    TRY(choose_micro(gemm, &micro));
+    TRY(gemm_micro(gemm, &micro));
     Plan plan = plan_of(gemm, micro, threads);
     plan_place(&plan, workspace);
     parts_run(threads > 1 ? stream->device->pool : NULL, gemm, &plan);

@@ -30,11 +30,23 @@ typedef struct Gemm {
     bool add;
     Finish *finish;
     const void *context;
+    int64_t row; /* that of the result's first row for `finish` */
 } Gemm;
 
 /* Bytes of workspace that gemm_run needs, from everything except pointers to data. They may be 0. */
 MUST_USE Status VARIANT(gemm_bytes)(const Stream *stream, const Gemm *gemm, size_t *ret_bytes);
 MUST_USE Status VARIANT(gemm_run)(const Stream *stream, const Gemm *gemm, void *workspace);
+
+/* GEMMs, such as those of experts, that differ in m or k and in where their operands are. All else is that of
+ * `largest`, whose m and k no other exceeds. They may have no rows (m = 0) or, with c, no steps (k = 0). */
+typedef struct GemmList {
+    int count; /* at most EXPERTS_MAX */
+    Gemm largest;
+    Gemm (*at)(const void *context, int64_t i);
+    const void *context;
+} GemmList;
+MUST_USE Status VARIANT(gemm_list_bytes)(const Stream *stream, const GemmList *list, size_t *ret_bytes);
+MUST_USE Status VARIANT(gemm_list_run)(const Stream *stream, const GemmList *list, void *workspace);
 
 /* Skinny GEMM: a left operand with few rows, as in generation. Packing the right operand would cost more than
  * the multiplication, which reads it only once. Each element is accumulated in the same order for any number
@@ -48,6 +60,8 @@ MUST_USE Status VARIANT(gemm_skinny_run)(int threads, const Gemm *gemm, void *wo
 
 #define gemm_bytes        VARIANT(gemm_bytes)
 #define gemm_run          VARIANT(gemm_run)
+#define gemm_list_bytes   VARIANT(gemm_list_bytes)
+#define gemm_list_run     VARIANT(gemm_list_run)
 #define gemm_skinny_bytes VARIANT(gemm_skinny_bytes)
 #define gemm_skinny_run   VARIANT(gemm_skinny_run)
 

@@ -212,7 +212,7 @@ Status gemm_skinny_run(int threads, const Gemm *gemm, void *workspace) {
         Range mine = range_mine(gemm->n, 16);
         columns(&skinny, mine.from, mine.to);
         if (gemm->finish && mine.to > mine.from)
-            gemm->finish(gemm->context, skinny.sums + mine.from, gemm->n, 0, mine.from, gemm->m,
+            gemm->finish(gemm->context, skinny.sums + mine.from, gemm->n, gemm->row, mine.from, gemm->m,
                          mine.to - mine.from);
     }
     return OK;

@@ -24,6 +24,14 @@ static Status run(Stream *stream, const Gemm *gemm) {
     return gemm_run(stream, gemm, workspace);
 }
 
+static Status run_thin(Stream *stream, const Thin *thin) {
+    size_t bytes = 0;
+    void *workspace;
+    TRY(thin_bytes(stream, thin, 1, &bytes));
+    TRY(stream_workspace(stream, bytes, &workspace));
+    return thin_run(stream, thin, 1, workspace);
+}
+
 /* Forward with `count` of N rows: the product goes to memory of its own and from there to the columns of y.
  */
 static Status forward_kept(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor b, int64_t count) {
@@ -113,9 +121,9 @@ static Status linear_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tensor x,
     if (fp32 && act == ACT_NONE) kept = count_kept(stream, tensor_f32(w), M, N, K);
     if (kept < N) return forward_kept(stream, y, x, w, b, kept);
     Forward forward = {y, pre, b, w.dtype, N, act};
-    Thin thin = {M, N, K, x.data, w.data, x.dtype, w.dtype, forward_finish, &forward};
+    Thin thin = {M, N, K, x.data, w.data, x.dtype, w.dtype, forward_finish, &forward, 0};
     TRY(thin_suits(&thin, &suits));
-    if (suits && !(fp32 && blas_available())) return thin_run(stream, &thin);
+    if (suits && !(fp32 && blas_available())) return run_thin(stream, &thin);
     Gemm gemm = {.m = M,
                  .n = N,
                  .k = K,

@@ -46,22 +46,42 @@
         TILE_ROWS(ROW_STEP)                                                                                  \
     }
 
-void micro_tile(int64_t depth, const void *left_panel, const void *right_panel, float *c, int64_t c_stride,
-                bool add) {
-    const float *a = left_panel, *b = right_panel;
+#define STEPS_TWO(a, b)                                                                                      \
+    STEP(a, b)                                                                                               \
+    STEP(a + MICRO_ROWS, b + MICRO_COLS)                                                                     \
+    a += 2 * MICRO_ROWS;                                                                                     \
+    b += 2 * MICRO_COLS;
+
+static ALWAYS_INLINE void tile(int64_t depth, const float *a, const float *b, float *c, int64_t c_stride,
+                               bool add, MicroAhead *ahead) {
     TILE_ROWS(ROW_START)
     for (int i = 0; i < MICRO_ROWS; i++) __builtin_prefetch(c + i * c_stride, 1);
-    for (int64_t step = depth / 2; step > 0; step--) {
-        STEP(a, b)
-        STEP(a + MICRO_ROWS, b + MICRO_COLS)
-        a += 2 * MICRO_ROWS;
-        b += 2 * MICRO_COLS;
+    int64_t step = depth / 2;
+    if (ahead && ahead->count > 0 && step > 0) {
+        int64_t each = (ahead->count + step - 1) / step, rest = step - ahead->count / each;
+        for (; step > rest; step--) {
+            for (int64_t i = each; i > 0; i--) micro_ahead(ahead);
+            STEPS_TWO(a, b)
+        }
+    }
+    for (; step > 0; step--) {
+        STEPS_TWO(a, b)
     }
     if (depth % 2) STEP(a, b)
     if (add) {
         TILE_ROWS(ROW_ADD)
     }
     TILE_ROWS(ROW_SET)
+}
+
+void micro_tile(int64_t depth, const void *left_panel, const void *right_panel, float *c, int64_t c_stride,
+                bool add) {
+    tile(depth, left_panel, right_panel, c, c_stride, add, NULL);
+}
+
+void micro_tile_ahead(int64_t depth, const void *left_panel, const void *right_panel, float *c,
+                      int64_t c_stride, bool add, MicroAhead *ahead) {
+    tile(depth, left_panel, right_panel, c, c_stride, add, ahead);
 }
 
 /* At the call sites `dtype` and `width` are constants, so the copies become a few loads and stores. */

@@ -23,10 +23,16 @@ enum { MICRO_COLS = 3 * VEC };
 void VARIANT(micro_tile)(int64_t depth, const void *left, const void *right, float *c, int64_t c_stride,
                          bool add);
 
+/* The same, and prefetches lines meanwhile: burst of prefetches would wait for one another, and the product
+ * for them. */
+void VARIANT(micro_tile_ahead)(int64_t depth, const void *left, const void *right, float *c, int64_t c_stride,
+                               bool add, MicroAhead *ahead);
+
 /* Packs lines of any compute type into panels of `width` (MICRO_ROWS or MICRO_COLS), panel_stride apart. */
 void VARIANT(micro_pack)(float *panels, int width, PackSource source, int64_t panel_stride);
 
-#define micro_tile VARIANT(micro_tile)
-#define micro_pack VARIANT(micro_pack)
+#define micro_tile       VARIANT(micro_tile)
+#define micro_tile_ahead VARIANT(micro_tile_ahead)
+#define micro_pack       VARIANT(micro_pack)
 
 #endif

@@ -26,6 +26,21 @@ typedef struct PackSource {
     int64_t lines, depth;
 } PackSource;
 
+/* What to prefetch: `lines` cache lines of each of several rows, `stride` bytes apart. */
+typedef struct MicroAhead {
+    const char *row; /* the next line is `line` of this row */
+    int64_t stride, lines, line;
+    int64_t count; /* lines during a tile */
+} MicroAhead;
+
+/* Prefetches the next line. */
+static inline void micro_ahead(MicroAhead *ahead) {
+    __builtin_prefetch(ahead->row + ahead->line * 64, 0, 2);
+    if (++ahead->line < ahead->lines) return;
+    ahead->line = 0;
+    ahead->row += ahead->stride;
+}
+
 typedef struct Micro {
     const char *name;
     DType dtype;    /* of the elements to pack: bf16 or fp32 */
@@ -40,6 +55,9 @@ typedef struct Micro {
     /* c [+]= panel a times panel b over `depth` steps, a multiple of `unit`. c is a full tile with rows
      * c_stride apart; `add` selects accumulation. */
     void (*tile)(int64_t depth, const void *a, const void *b, float *c, int64_t c_stride, bool add);
+    /* The same, and prefetches; NULL: not available. */
+    void (*tile_ahead)(int64_t depth, const void *a, const void *b, float *c, int64_t c_stride, bool add,
+                       MicroAhead *ahead);
     /* Packs all lines of the source into panels, panel_stride elements apart; `left` selects the operand. The
      * depth is padded to a multiple of `unit`. */
     void (*pack)(void *panels, bool left, PackSource source, int64_t panel_stride);

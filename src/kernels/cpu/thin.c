@@ -31,6 +31,11 @@ typedef struct Job {
     size_t scratch_bytes;
 } Job;
 
+typedef struct Jobs {
+    Job job[THIN_LIST];
+    int64_t stages, blocks; /* tasks of a job */
+} Jobs;
+
 static Status uses_amx(const Thin *thin, bool *ret_amx) {
     const Micro *micro = NULL;
     if (thin->w_type == DT_BF16) TRY(micro16_choose(&micro));
@@ -104,9 +109,10 @@ static void transpose_group(const Job *job, int64_t first, int64_t rows, int64_t
 
 static void transpose_task(const void *context, int64_t task, int thread) {
     (void)thread;
-    const Job *job = context;
+    const Jobs *jobs = context;
+    const Job *job = &jobs->job[task / jobs->stages];
     const Thin *thin = job->thin;
-    int64_t k = task * STAGE, depth = min_of(STAGE, thin->k - k);
+    int64_t k = task % jobs->stages * STAGE, depth = min_of(STAGE, thin->k - k);
     if (job->amx) {
         uint32_t *to = job->x + k / 2 * job->width;
         const uint32_t *from = (const uint32_t *)thin->x + k / 2;
@@ -232,9 +238,10 @@ static void block_amx(const Job *job, int64_t col, int64_t cols, float *y, uint1
 #endif
 
 static void block_task(const void *context, int64_t task, int thread) {
-    const Job *job = context;
+    const Jobs *jobs = context;
+    const Job *job = &jobs->job[task / jobs->blocks];
     const Thin *thin = job->thin;
-    int64_t col = task * BLOCK, cols = min_of(BLOCK, thin->n - col);
+    int64_t col = task % jobs->blocks * BLOCK, cols = min_of(BLOCK, thin->n - col);
     float *y = (float *)(void *)(job->scratch + (size_t)thread * job->scratch_bytes);
     float *rows = y + BLOCK * job->width, *weights = rows + BLOCK * job->width;
     if (job->amx)
@@ -243,24 +250,51 @@ static void block_task(const void *context, int64_t task, int thread) {
         block_converted(job, col, cols, y, weights);
     transpose_rows((uint32_t *)(void *)rows, BLOCK, (const uint32_t *)(const void *)y, job->width, cols,
                    thin->m);
-    thin->finish(thin->context, rows, BLOCK, 0, col, thin->m, cols);
+    thin->finish(thin->context, rows, BLOCK, thin->row, col, thin->m, cols);
 }
 
-Status thin_run(Stream *stream, const Thin *thin) {
-    Job job = {.thin = thin};
-    TRY(uses_amx(thin, &job.amx));
-    int threads = threads_for(stream, thin->m * thin->n / 64 * thin->k);
-    job.width = round_up(thin->m, job.amx ? 16 : VEC);
-    int64_t inputs = round_up(job.amx ? thin->k / 2 * job.width : thin->k * job.width, 16);
-    int64_t weights = job.amx ? THIN_AMX_OUTPUTS * thin->k / 2 : OUTPUTS * thin->k;
-    job.scratch_bytes = (size_t)round_up(2 * BLOCK * job.width + weights, 16) * sizeof(float);
-    void *workspace;
-    TRY(stream_workspace(stream, (size_t)inputs * sizeof(float) + (size_t)threads * job.scratch_bytes,
-                         &workspace));
-    job.x = workspace;
-    job.scratch = (char *)workspace + (size_t)inputs * sizeof(float);
-    Pool *pool = threads > 1 ? stream->device->pool : NULL;
-    pool_run(pool, parts_of(thin->k, STAGE), transpose_task, &job);
-    pool_run(pool, parts_of(thin->n, BLOCK), block_task, &job);
+/* Elements of the transposed rows, and bytes of a thread's scratch, of at most `rows` rows each. */
+static int64_t inputs_of(const Thin *thin, bool amx, int64_t rows) {
+    return round_up(amx ? thin->k / 2 * round_up(rows, 16) : thin->k * round_up(rows, VEC), 16);
+}
+static size_t scratch_of(const Thin *thin, bool amx, int64_t rows) {
+    int64_t weights = amx ? THIN_AMX_OUTPUTS * thin->k / 2 : OUTPUTS * thin->k;
+    return (size_t)round_up(2 * BLOCK * round_up(rows, amx ? 16 : VEC) + weights, 16) * sizeof(float);
+}
+
+/* Rounded up to full vectors, each m at most doubles. */
+Status thin_bytes(const Stream *stream, const Thin *thin, int64_t count, size_t *ret_bytes) {
+    bool amx = false;
+    TRY(uses_amx(thin, &amx));
+    int64_t most = min_of(thin->m, ROWS_MAX), inputs = 2 * inputs_of(thin, amx, thin->m);
+    inputs = min_of(inputs, min_of(count, THIN_LIST) * inputs_of(thin, amx, most));
+    size_t scratch = (size_t)stream->device->threads * scratch_of(thin, amx, most);
+    *ret_bytes = (size_t)inputs * sizeof(float) + scratch;
+    return OK;
+}
+
+Status thin_run(const Stream *stream, const Thin *thins, int count, void *workspace) {
+    Jobs jobs = {.stages = parts_of(thins->k, STAGE), .blocks = parts_of(thins->n, BLOCK)};
+    uint32_t *x = workspace;
+    size_t scratch_bytes = 0;
+    int64_t rows = 0;
+    for (int i = 0; i < count; i++) {
+        Job *job = &jobs.job[i];
+        job->thin = &thins[i];
+        TRY(uses_amx(job->thin, &job->amx));
+        job->width = round_up(thins[i].m, job->amx ? 16 : VEC);
+        job->x = x;
+        x += inputs_of(job->thin, job->amx, thins[i].m);
+        size_t bytes = scratch_of(job->thin, job->amx, thins[i].m);
+        if (bytes > scratch_bytes) scratch_bytes = bytes;
+        rows += thins[i].m;
+    }
+    for (int i = 0; i < count; i++) {
+        jobs.job[i].scratch = (char *)x;
+        jobs.job[i].scratch_bytes = scratch_bytes;
+    }
+    Pool *pool = threads_for(stream, rows * thins->n / 64 * thins->k) > 1 ? stream->device->pool : NULL;
+    pool_run(pool, count * jobs.stages, transpose_task, &jobs);
+    pool_run(pool, count * jobs.blocks, block_task, &jobs);
     return OK;
 }

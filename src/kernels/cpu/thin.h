@@ -15,15 +15,20 @@ typedef struct Thin {
     DType x_type, w_type;
     Finish *finish;
     const void *context;
+    int64_t row; /* that of y's first row for `finish` */
 } Thin;
 
 /* Whether thin_run is likely to be faster than a GEMM. */
 MUST_USE Status VARIANT(thin_suits)(const Thin *thin, bool *ret_suits);
-/* Uses the stream's workspace. */
-MUST_USE Status VARIANT(thin_run)(Stream *stream, const Thin *thin);
+/* Runs `count` of them, at most THIN_LIST, that differ only in m, row and where their data is. */
+enum { THIN_LIST = 32 };
+MUST_USE Status VARIANT(thin_run)(const Stream *stream, const Thin *thins, int count, void *workspace);
+/* Bytes of workspace for any `count` of them, or THIN_LIST, whose m amount to at most that of `thin`. */
+MUST_USE Status VARIANT(thin_bytes)(const Stream *stream, const Thin *thin, int64_t count, size_t *ret_bytes);
 
 #define thin_suits VARIANT(thin_suits)
 #define thin_run   VARIANT(thin_run)
+#define thin_bytes VARIANT(thin_bytes)
 
 /* AMX, for bf16: y (16, 16 * columns) = 16 rows of w, w_stride elements apart, times `columns` (at most
  * THIN_AMX_COLUMNS) blocks of 16 rows of x. x is stored as pairs of inputs: (depth / 2, width), where width
