@@ -1,4 +1,5 @@
-/* Times CPU kernels that are bound by memory next to a plain loop with the same traffic, and attention alone.
+/* Times CPU kernels that are bound by memory next to a plain loop with the same traffic, attention alone, and
+ * linear layers of experts next to one layer for as many rows.
  *
  *     kernels [THREADS[,THREADS...] [NAME [MS]]]
  *
@@ -322,6 +323,68 @@ static Status measure(Bench *bench, const Case *of, double ms) {
     return OK;
 }
 
+/* ---- linear layers of experts ---- */
+
+enum { ROUTED = 4096, OUTPUTS = 1536, MOST_EXPERTS = 64 };
+
+typedef struct Layer {
+    Tensor y, x, w, dw, offsets;
+} Layer;
+
+/* The experts' layers, or that of the first for all rows. */
+static Status run_layer(Bench *bench, const char *name, const Layer *l, bool dense) {
+    Tensor w = tensor_matrix(tensor_slice(l->w, 0, 1)), dw = tensor_matrix(tensor_slice(l->dw, 0, 1));
+    Exec *e = &bench->exec;
+    if (!strcmp(name, "grouped_forward"))
+        return dense ? linear_forward(e, l->y, TENSOR_NONE, l->x, w, TENSOR_NONE, ACT_NONE)
+                     : grouped_forward(e, l->y, l->x, l->w, l->offsets);
+    if (!strcmp(name, "grouped_backward_input"))
+        return dense ? linear_backward_input(e, l->x, TENSOR_NONE, l->y, w, ACT_NONE, TENSOR_NONE, false)
+                     : grouped_backward_input(e, l->x, l->y, l->w, l->offsets);
+    return dense ? linear_backward_weight(e, dw, TENSOR_NONE, l->y, l->x, true)
+                 : grouped_backward_weight(e, l->dw, l->y, l->x, l->offsets, true);
+}
+
+/* Rows as even as possible, or in proportion to 1, 1/2, 1/3 ... */
+static void put_offsets(Tensor offsets, int64_t experts, bool zipf) {
+    double total = 0, sum = 0;
+    for (int64_t e = 0; e < experts; e++) total += zipf ? 1 / (double)(e + 1) : 1;
+    for (int64_t e = 0; e <= experts; e++) {
+        tensor_i32(offsets)[e] = (int32_t)(sum / total * ROUTED + 0.5);
+        sum += zipf ? 1 / (double)(e + 1) : 1;
+    }
+}
+
+static Status measure_grouped(Bench *bench, const char *name, double ms) {
+    CLEANUP(dev_free) Buffer memory = {0};
+    DType dtype = bench->dtype;
+    Layer l = {.offsets = tensor_1d(bench->small, DT_I32, 0)};
+    TRY(dev_alloc(bench->device, MEM_SCRATCH, (size_t)12 * MOST_EXPERTS * OUTPUTS * WIDTH, &memory));
+    Bump bump = {.base = memory.data, .size = memory.bytes};
+    l.y = tensor_take(&bump, tensor_2d(NULL, dtype, ROUTED, OUTPUTS));
+    l.x = tensor_take(&bump, tensor_2d(NULL, dtype, ROUTED, WIDTH));
+    l.w = tensor_take(&bump, tensor_3d(NULL, dtype, MOST_EXPERTS, OUTPUTS, WIDTH));
+    l.dw = tensor_take(&bump, tensor_3d(NULL, DT_F32, MOST_EXPERTS, OUTPUTS, WIDTH));
+    fill_random(l.y), fill_random(l.x), fill_random(l.w);
+    for (int i = 0; i < 4; i++) {
+        bool zipf = i % 2;
+        l.w.dim[0] = l.dw.dim[0] = i / 2 ? 64 : 8;
+        l.offsets.dim[0] = l.w.dim[0] + 1;
+        put_offsets(l.offsets, l.w.dim[0], zipf);
+        double best[2] = {1e9, 1e9}, start = clock_wall();
+        for (int call = 0; call < 4 || (call < CALLS && clock_wall() - start < ms * 1e-3); call++) {
+            double begin = clock_wall();
+            TRY(run_layer(bench, name, &l, call % 2));
+            best[call % 2] = fmin(best[call % 2], clock_wall() - begin);
+        }
+        printf("%-28s %-5s %3d  %2lld experts, %-4s  %8.2f ms  %6.1f GFLOP/s  %3.0f%% of one layer\n", name,
+               dtype_name(dtype), bench->device->threads, (long long)l.w.dim[0], zipf ? "zipf" : "even",
+               best[0] * 1e3, 2e-9 * ROUTED * OUTPUTS * WIDTH / best[0], 100 * best[1] / best[0]);
+        fflush(stdout);
+    }
+    return OK;
+}
+
 static Status run_threads(int threads, const char *name, double ms) {
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(stream_freep) Stream *stream = NULL;
@@ -339,6 +402,12 @@ static Status run_threads(int threads, const char *name, double ms) {
             bench.dtype = type ? DT_BF16 : DT_F32;
             TRY(measure(&bench, &cases[i], ms));
         }
+    }
+    static const char *const grouped[] = {"grouped_forward", "grouped_backward_input",
+                                          "grouped_backward_weight"};
+    for (int i = 0; i < 6; i++) {
+        bench.dtype = i % 2 ? DT_BF16 : DT_F32;
+        if (!name || strstr(grouped[i / 2], name)) TRY(measure_grouped(&bench, grouped[i / 2], ms));
     }
     return OK;
 }
