@@ -241,7 +241,6 @@ static void upcycled(void **state) {
         assert_ok(json_read_file(in(*state, config), &json));
         assert_string_equal(json_string_value(json_object_get(json, "model_type")), cases[i].type);
         assert_int_equal(json_integer_value(json_object_get(json, "num_experts_per_tok")), 3);
-        json_decref(json);
         logits_of(model, dense);
         logits_of(in(*state, out), mixture);
         for (int t = 0; t < SPAN; t++)
