@@ -99,7 +99,7 @@ static Status add_zeros(const Model *model, const Block *block, HfFiles *files, 
                         int64_t *total) {
     for (size_t i = 0; i < block->params.count; i++) {
         CLEANUP(hf_tensors_done) HfTensorList part = {0};
-        if (!block->params.desc[i].decay) continue;
+        if (!block->params.desc[i].decay || param_is_router(&block->params.desc[i])) continue;
         TRY(hf_tensors(model->config.family, &block->params.desc[i], &part));
         for (size_t k = 0; k < part.count; k++) {
             char name[2 * HF_NAME];

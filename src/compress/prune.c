@@ -11,7 +11,7 @@
 
 #include "base/memory.h"
 
-enum { BUCKETS = 1 << 16, MATRICES = 8 /* per layer; q, k, v count separately */ };
+enum { BUCKETS = 1 << 16 };
 
 typedef struct Matrix {
     float *data;
@@ -36,17 +36,18 @@ Tensor prune_param(const Store *params, int64_t layer, const char *name) {
     return store_find(params, full, &desc, &view) ? view : TENSOR_NONE;
 }
 
-/* A stack of matrices, such as q, k and v, counts as several. */
+/* A stack of matrices, such as q, k and v or those of experts, counts as several. */
 static Status list_matrices(const Store *params, MatrixList *list) {
-    static const char *const names[] = {"attn.qkv.weight", "attn.q.weight", "attn.kv.weight",
-                                        "attn.out.weight", "mlp.up.weight", "mlp.down.weight"};
-    TRY(mem_grow(&list->at, &list->capacity, (size_t)(MATRICES * params->model->config.layers),
-                 sizeof *list->at));
+    static const char *const names[] = {"attn.qkv.weight",      "attn.q.weight",          "attn.kv.weight",
+                                        "attn.out.weight",      "mlp.up.weight",          "mlp.down.weight",
+                                        "moe.shared.up.weight", "moe.shared.down.weight", "moe.up.weight",
+                                        "moe.down.weight"};
     for (int64_t layer = 0; layer < params->model->config.layers; layer++)
         for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
             Tensor view = prune_param(params, layer, names[k]);
             if (!view.data) continue;
             int64_t parts = view.ndim == 3 ? view.dim[0] : 1, count = tensor_count(view) / parts;
+            TRY(mem_grow(&list->at, &list->capacity, list->count + (size_t)parts, sizeof *list->at));
             for (int64_t part = 0; part < parts; part++) {
                 float *data = tensor_f32(view) + part * count;
                 list->at[list->count++] = (Matrix){data, data, count};

@@ -1,8 +1,9 @@
 /* Pruning: removing the least important weights, rows or attention heads of a model.
  *
  * Only the layers' matrices are pruned: q, k, v and the output projection of attention, up and down of the
- * FFN. Embeddings, norms and output heads never change; biases go only with their neuron or head. Stores are
- * unsharded, fp32 and in host memory.
+ * FFN. Of mixtures, these are those of the experts, which lose weights but no neurons. Embeddings, norms,
+ * routers and output heads never change; biases go only with their neuron or head. Stores are unsharded, fp32
+ * and in host memory.
  *
  *   prune.c        weights
  *   prune_score.c  importance of neurons, heads and rows

@@ -44,13 +44,31 @@ static Status check_finite(const Store *params, const char *from) {
     return OK;
 }
 
-static Status load(Work *work, const char *from) {
+static bool of_kind(const PruneSpec *spec, const char *kind) {
+    return !strcmp(spec->kind, kind);
+}
+
+/* What cannot be removed from some models. */
+static Status check_kind(const PruneSpec *spec, const char *from, const ModelConfig *config) {
+    if (config->experts && (of_kind(spec, "rows") || of_kind(spec, "all-rows")))
+        return USAGE("{kind} %s: %s is a mixture of experts, whose rows cannot be pruned; use {kind} weights "
+                     "or heads",
+                     spec->kind, from);
+    if (config->qk_norm_whole && of_kind(spec, "heads"))
+        return USAGE(
+            "{kind} heads: %s normalizes q and k over all heads together, so none can be removed; use "
+            "{kind} weights",
+            from);
+    return OK;
+}
+
+static Status load(Work *work, const PruneSpec *spec, const char *from) {
     CLEANUP(load_report_done) LoadReport report = {0};
     TRY(hf_config_read(from, &work->config));
     if (config_quantized(&work->config))
         return FAILED("%s is quantized to int%d; prune the original model instead", from,
                       packing_bits(work->config.packed_layers));
-    if (work->config.experts) return FAILED("%s is a mixture of experts, which weft cannot prune yet", from);
+    TRY(check_kind(spec, from, &work->config));
     TRY(model_new(&work->model, &work->config));
     TRY(hf_weights_check(from, work->model, &report));
     TRY(load_report_check(&report, from, &work->config, false));
@@ -132,10 +150,6 @@ static Status gradients_new(const char *dir, const Settings *config, Job **ret_j
 
 /* ---- pruning ---- */
 
-static bool of_kind(const PruneSpec *spec, const char *kind) {
-    return !strcmp(spec->kind, kind);
-}
-
 bool prune_leaves_zeros(const PruneSpec *spec) {
     return of_kind(spec, "weights") || of_kind(spec, "all-rows");
 }
@@ -190,7 +204,7 @@ static Status look(const Store *params, PruneState *ret_state) {
 Status prune_model(const PruneSpec *spec, const char *from, double amount, const PruneState *dense,
                    const char *out, PruneState *ret_state) {
     CLEANUP(work_done) Work work = {.from = from};
-    TRY(load(&work, from));
+    TRY(load(&work, spec, from));
     if (out) TRY(prune_loaded(&work, spec, amount, dense));
     PruneState state;
     TRY(look(work.fewer ? work.fewer : work.params, &state));

@@ -104,9 +104,11 @@ static Status copy_layers(const Store *params, PruneRank rank, Store *to) {
     TRY(mem_new((size_t)most, sizeof *rows, &rows));
     TRY(mem_new((size_t)most, sizeof *score, &score));
     for (int64_t layer = 0; layer < old->layers; layer++) {
-        TRY(prune_row_scores(params, rank, layer, score));
-        choose(score, old->inner, new->inner, rows);
-        copy_rows(params, to, layer, rows);
+        if (!config_sparse(old, layer)) {
+            TRY(prune_row_scores(params, rank, layer, score));
+            choose(score, old->inner, new->inner, rows);
+            copy_rows(params, to, layer, rows);
+        }
         TRY(prune_head_scores(params, rank, layer, score));
         choose(score, config_kv_heads(old), config_kv_heads(new), rows);
         copy_heads(params, to, layer, rows);
@@ -169,7 +171,7 @@ int64_t prune_zero_rows(const Store *params) {
     for (int64_t layer = 0; layer < params->model->config.layers; layer++)
         for (int i = 0; i < OUTPUTS; i++) {
             Tensor w = prune_param(params, layer, outputs[i]);
-            for (int64_t c = 0; c < params->model->config.hidden; c++)
+            for (int64_t c = 0; w.data && c < params->model->config.hidden; c++)
                 zeros += all_zero(tensor_f32(w) + c * tensor_cols(w), tensor_cols(w));
         }
     return zeros;

@@ -104,6 +104,10 @@ static Status number_params(Block *block) {
     return OK;
 }
 
+bool param_is_router(const ParamDesc *desc) {
+    return strstr(desc->name, ".router.") != NULL;
+}
+
 /* Norms, biases, position embeddings and the routers of mixtures are never packed, and neither experts nor
  * matrices that are computed as one are sparse. */
 static void choose_packing(Block *block) {
@@ -114,7 +118,7 @@ static void choose_packing(Block *block) {
         bool dense = joined || strstr(desc->name, ".moe.");
         if (!strcmp(desc->name, "embed.token") || !strcmp(desc->name, "head.output.weight"))
             desc->packing = config->packed_embedding;
-        else if (layer_matrix(block, desc) && !strstr(desc->name, ".router.") &&
+        else if (layer_matrix(block, desc) && !param_is_router(desc) &&
                  !(config->packed_layers == PACK_SPARSE && dense))
             desc->packing = config->packed_layers;
     }

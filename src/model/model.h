@@ -267,6 +267,8 @@ DEFINE_FREEP(Model, model)
 static inline int64_t packed_matrices(const ModelConfig *config, const ParamDesc *desc) {
     return desc->expert ? config->experts : 1;
 }
+/* Whether a parameter is the router of experts, which is neither quantized nor pruned. */
+bool param_is_router(const ParamDesc *desc);
 /* Sets a parameter packed as int8: w, scale and factor as in int8_pack, largest as in int8_set_static_amax;
  * NULL: 0. Those of several matrices follow one another. Call before binding a store. The device of exec must
  * outlive the model. */

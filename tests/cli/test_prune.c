@@ -262,6 +262,34 @@ static void heads(void **state) {
                        "--steps", "1", SMALL);
 }
 
+/* A mixture loses weights of its experts, which stay zero in training and can be left out of the file, or
+ * heads, but no rows. */
+static void mixtures(void **state) {
+    (void)state;
+    run_ok(program_run("train", "--model", "moe-1m", "--layers", "2", "--hidden", "32", "--steps", "3",
+                       "--out", in("experts"), SMALL));
+    run_ok(program_run("prune", "--model", in("experts"), "--out", in("experts-half"), "--amount", "0.5",
+                       "--score", "gradient", "--rounds", "2", "--steps-per-round", "2", SMALL));
+    assert_true(fabs(number(in("experts-half"), "sparsity") - 0.5) < 1e-3);
+    run_ok(program_run("convert", "--model", in("experts-half"), "--out", in("experts-packed"), "--sparse"));
+    assert_true(fabs(loss_of(in("experts-packed")) - loss_of(in("experts-half"))) < 1e-5);
+    Ran ran = program_run("generate", "--model", in("experts-packed"), "--prompt", "abc", "--max-tokens", "8",
+                          "--threads", "1");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    run_ok(program_run("prune", "--model", in("experts"), "--out", in("experts-heads"), "--kind", "heads",
+                       "--amount", "0.5"));
+    assert_true(number(in("experts-heads"), "params_total") < number(in("experts"), "params_total"));
+    assert_true(loss_of(in("experts-heads")) < 6);
+    static const char *const rows[] = {"rows", "all-rows"};
+    for (int i = 0; i < 2; i++)
+        assert_refused(2, "mixture of experts, whose rows cannot be pruned; use --kind weights", "prune",
+                       "--model", in("experts"), "--out", in("none"), "--kind", rows[i], "--amount", "0.5");
+    assert_refused(2, "normalizes q and k over all heads together, so none can be removed", "prune",
+                   "--model", CASES "olmoe", "--out", in("none"), "--kind", "heads", "--amount", "0.5");
+    assert_false(path_exists(in("none")));
+}
+
 static void generates_and_evaluates(const char *model) {
     assert_runs(program_run("generate", "--model", model, "--prompt", "abc", "--max-tokens", "4",
                             "--temperature", "0", "--threads", "1"));
@@ -539,6 +567,7 @@ int main(void) {
         cmocka_unit_test(weights_in_rounds),
         cmocka_unit_test(rows_in_rounds),
         cmocka_unit_test(heads),
+        cmocka_unit_test(mixtures),
         cmocka_unit_test(without_zeros),
         cmocka_unit_test(all_rows),
         cmocka_unit_test(two_kinds),

@@ -171,6 +171,83 @@ static void prunes_groups(void **state) {
     assert_int_equal(count.total, LAYERS * (3 * HIDDEN * HIDDEN + 3 * HIDDEN * INNER));
 }
 
+static Kit mixture_new(void) {
+    Kit kit = {0};
+    ModelConfig config;
+    family_qwen2_moe.defaults(&config);
+    config.layers = LAYERS;
+    config.hidden = HIDDEN;
+    config.heads = 6;
+    config.kv_heads = 3;
+    config.inner = INNER;
+    config.experts = 4;
+    config.top_k = 2;
+    config.expert_inner = 5;
+    config.shared_inner = 7;
+    config.dense_layer[0] = 1;
+    config.dense_layers = 1;
+    config.vocab = 40;
+    config.positions = 16;
+    assert_ok(model_new(&kit.model, &config));
+    assert_ok(device_new_cpu(&kit.device, 1));
+    assert_ok(stream_new(&kit.stream, kit.device));
+    Store **both[] = {&kit.params, &kit.before};
+    for (int i = 0; i < 2; i++) {
+        assert_ok(store_new(both[i], kit.model, kit.device, MEM_PARAMS));
+        assert_ok(store_init_params(*both[i], kit.stream, 3));
+    }
+    return kit;
+}
+
+/* Weights of every expert, but not of the routers; heads as in a dense model. */
+static void prunes_mixtures(void **state) {
+    (void)state;
+    CLEANUP(kit_done) Kit kit = mixture_new();
+    CLEANUP(model_freep) Model *model = NULL;
+    CLEANUP(store_freep) Store *fewer = NULL;
+    enum {
+        D = HIDDEN / 6,
+        ATTENTION = 3 * HIDDEN * HIDDEN,
+        EXPERT = 3 * HIDDEN * 5,
+        SHARED = 3 * HIDDEN * 7
+    };
+    PruneCount count;
+    assert_ok(prune_count(kit.params, &count));
+    assert_int_equal(count.total, 2 * ATTENTION + 4 * EXPERT + SHARED + 3 * HIDDEN * INNER);
+    assert_ok(prune_weights(kit.params, 0.4, true, NULL));
+    static const struct {
+        const char *name;
+        int parts;
+    } stacks[] = {{"moe.up.weight", 8},
+                  {"moe.down.weight", 4},
+                  {"moe.shared.up.weight", 2},
+                  {"moe.shared.down.weight", 1}};
+    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++) {
+        Tensor now = find(kit.params, 0, stacks[i].name), then = find(kit.before, 0, stacks[i].name);
+        int64_t each = tensor_count(now) / stacks[i].parts;
+        for (int part = 0; part < stacks[i].parts; part++) {
+            Seen one = {.smallest_kept = INFINITY};
+            look(&one, tensor_f32(now) + part * each, tensor_f32(then) + part * each, each);
+            assert_int_equal(one.gone, llround(0.4 * (double)each));
+            assert_true(one.largest_gone <= one.smallest_kept);
+        }
+    }
+    static const char *const routers[] = {"moe.router.weight", "moe.shared.router.weight"};
+    for (int i = 0; i < 2; i++) {
+        Tensor now = find(kit.params, 0, routers[i]), then = find(kit.before, 0, routers[i]);
+        assert_memory_equal(now.data, then.data, tensor_bytes(now));
+    }
+    assert_ok(prune_shrink(kit.params, INNER, 4, product, kit.device, &model, &fewer));
+    assert_int_equal(model->config.heads, 4);
+    static const char *const kept[] = {"moe.up.weight", "moe.router.weight", "moe.shared.down.weight"};
+    for (int i = 0; i < 3; i++) {
+        Tensor now = find(fewer, 0, kept[i]), then = find(kit.params, 0, kept[i]);
+        assert_memory_equal(now.data, then.data, tensor_bytes(then));
+    }
+    Tensor dense = find(fewer, 1, "mlp.down.weight"), was = find(kit.params, 1, "mlp.down.weight");
+    assert_memory_equal(dense.data, was.data, tensor_bytes(was));
+}
+
 /* With equal magnitudes, exactly the requested number of weights is pruned, the first ones. */
 static void prunes_ties_in_order(void **state) {
     CLEANUP(kit_done) Kit kit = kit_new(&family_gpt2);
@@ -506,6 +583,7 @@ int main(void) {
         cmocka_unit_test(prunes_smallest_weights),
         cmocka_unit_test(prunes_ties_in_order),
         cmocka_unit_test(prunes_groups),
+        cmocka_unit_test(prunes_mixtures),
         cmocka_unit_test(kept_rows),
         cmocka_unit_test(prunes_least_important_rows),
         cmocka_unit_test(pruned_equals_zeroed),
