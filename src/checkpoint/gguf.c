@@ -21,7 +21,9 @@ typedef struct Item {
     char name[NAME];
     GgufType type;
     int64_t rows, cols; /* rows: 0 for a vector */
+    int64_t matrices;   /* of experts, the third dim; otherwise 0 */
     int64_t first;      /* its first value in the parameter */
+    int64_t stride;     /* values from one matrix to the next */
     int64_t head_rows;  /* rows of a head whose halves are interleaved in the file; 0: rows are in order */
     ParamRef ref;
     const float *values; /* instead of a parameter's; or NULL */
@@ -38,8 +40,13 @@ static void manifest_done(Manifest *manifest) {
     free(manifest->item);
 }
 
-static int64_t item_count(const Item *item) {
+/* Values of one matrix, or of a vector. */
+static int64_t matrix_count(const Item *item) {
     return item->rows ? item->rows * item->cols : item->cols;
+}
+
+static int64_t item_count(const Item *item) {
+    return (item->matrices ? item->matrices : 1) * matrix_count(item);
 }
 
 /* ---- what the file contains ---- */
@@ -50,6 +57,16 @@ static GgufType item_type(const GgufRule *rule, const Item *item, GgufType wante
     if (wanted == GGUF_Q4_0 && vocabulary) wanted = GGUF_Q8_0;
     bool blocks = wanted == GGUF_Q4_0 || wanted == GGUF_Q8_0;
     return blocks && item->cols % GGUF_BLOCK ? GGUF_F16 : wanted;
+}
+
+/* The experts' matrices of a parameter: all, or every second one. */
+static void put_matrices(Item *item, int part, const ParamDesc *desc) {
+    int64_t step = part < PART_EACH ? 2 : 1;
+    int64_t count = desc->dim[1] * desc->dim[2];
+    item->matrices = desc->dim[0] / step;
+    item->rows = desc->dim[1];
+    item->first = part == PART_ODD ? count : 0;
+    item->stride = step * count;
 }
 
 static Status add_param(Manifest *manifest, const ModelConfig *config, const ParamDesc *desc, ParamRef ref,
@@ -69,6 +86,7 @@ static Status add_param(Manifest *manifest, const ModelConfig *config, const Par
         else
             item.rows = rest / item.cols;
         item.first = rule->part == PART_WHOLE ? 0 : rule->part * rest;
+        if (rule->part <= PART_EACH) put_matrices(&item, rule->part, desc);
         item.type = item_type(rule, &item, type);
         if (rule->heads && config->family->gguf_pairs) item.head_rows = config_head_width(config);
         TRY(mem_grow(&manifest->item, &manifest->capacity, manifest->count + 1, sizeof *manifest->item));
@@ -169,6 +187,16 @@ static Status put_rope(GgufMeta *meta, const ModelConfig *c) {
     return put_scaling(meta, c);
 }
 
+static Status put_experts(GgufMeta *meta, const ModelConfig *c) {
+    TRY(put_sizes(meta, c,
+                  (const Size[]){{"expert_count", c->experts},
+                                 {"expert_used_count", c->top_k},
+                                 {"expert_feed_forward_length", c->expert_inner},
+                                 {0}}));
+    if (!c->shared_inner) return OK;
+    return put_sizes(meta, c, (const Size[]){{"expert_shared_feed_forward_length", c->shared_inner}, {0}});
+}
+
 static Status put_model(GgufMeta *meta, const ModelConfig *c, GgufType type) {
     /* llama.cpp attends to all positions, which a model with a window does up to its window's length. */
     int64_t window = config_window(c, (int)c->layers - 1);
@@ -190,6 +218,7 @@ static Status put_model(GgufMeta *meta, const ModelConfig *c, GgufType type) {
     own_key(key, c, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon");
     TRY(meta_put_f32(meta, key, c->norm_eps));
     if (c->position == POSITION_ROPE) TRY(put_rope(meta, c));
+    if (c->experts) TRY(put_experts(meta, c));
     if (config_causal(c)) return OK;
     TRY(meta_put_bool(meta, own_key(key, c, "attention.causal"), false));
     TRY(put_sizes(meta, c, (const Size[]){{"pooling_type", POOLING_MEAN}, {0}}));
@@ -207,9 +236,10 @@ static Status put_items(GgufMeta *meta, const Manifest *manifest) {
     for (size_t i = 0; i < manifest->count; i++) {
         const Item *item = &manifest->item[i];
         TRY(meta_text(meta, item->name, strlen(item->name)));
-        TRY(meta_u32(meta, item->rows ? 2 : 1));
+        TRY(meta_u32(meta, item->matrices ? 3 : item->rows ? 2 : 1));
         TRY(meta_u64(meta, (uint64_t)item->cols));
         if (item->rows) TRY(meta_u64(meta, (uint64_t)item->rows));
+        if (item->matrices) TRY(meta_u64(meta, (uint64_t)item->matrices));
         TRY(meta_u32(meta, item->type));
         TRY(meta_u64(meta, offset));
         offset += aligned(gguf_bytes(item->type, item_count(item)));
@@ -259,14 +289,16 @@ static Status pair_rows(const Item *item, const float *data, float **ret_paired)
     return OK;
 }
 
-static Status write_item(FileWriter *writer, const Item *item, const Store *params, Stream *stream) {
+/* Writes a matrix, number `at` of those of experts, or a vector. */
+static Status write_matrix(FileWriter *writer, const Item *item, int64_t at, const Store *params,
+                           Stream *stream) {
     const ParamSlot *slot = &params->unit[item->ref.unit].slot[item->ref.slot];
     const float *data = item->values;
-    int64_t count = item_count(item);
+    int64_t count = matrix_count(item);
     CLEANUP(mem_freep) float *copy = NULL;
     CLEANUP(mem_freep) char *converted = NULL;
     if (!data) {
-        Values from = store_values(params, item->ref.unit, slot->offset + item->first);
+        Values from = store_values(params, item->ref.unit, slot->offset + item->first + at * item->stride);
         TRY(values_get(stream, from, count, &copy, &data));
     }
     TRY(mem_new(gguf_bytes(item->type, CHUNK), 1, &converted));
@@ -276,12 +308,18 @@ static Status write_item(FileWriter *writer, const Item *item, const Store *para
         TRY(pair_rows(item, data, &paired));
         data = paired;
     }
-    for (int64_t at = 0; at < count; at += CHUNK) {
-        int64_t n = count - at < CHUNK ? count - at : CHUNK;
-        gguf_convert(item->type, data + at, n, converted);
+    for (int64_t done = 0; done < count; done += CHUNK) {
+        int64_t n = count - done < CHUNK ? count - done : CHUNK;
+        gguf_convert(item->type, data + done, n, converted);
         TRY(file_write(writer, converted, gguf_bytes(item->type, n)));
     }
-    return pad(writer, gguf_bytes(item->type, count));
+    return OK;
+}
+
+static Status write_item(FileWriter *writer, const Item *item, const Store *params, Stream *stream) {
+    int64_t matrices = item->matrices ? item->matrices : 1;
+    for (int64_t at = 0; at < matrices; at++) TRY(write_matrix(writer, item, at, params, stream));
+    return pad(writer, gguf_bytes(item->type, item_count(item)));
 }
 
 Status gguf_check(const char *path, const ModelConfig *c) {

@@ -1,8 +1,8 @@
 /* GGUF, the model files of llama.cpp: causal models, and BERT as an embedding model. weft only writes them.
  *
  * A file (version 3, little-endian) is a header, metadata, a list of tensors, and their data, aligned to 32
- * bytes. Matrices are rows of input features, as in weft. Norms, biases, position and type embeddings are
- * always fp32; matrices have the type of the file.
+ * bytes. Matrices are rows of input features, as in weft; those of experts are one tensor with three dims.
+ * Norms, biases, routers, position and type embeddings are always fp32; matrices have the type of the file.
  */
 #ifndef WEFT_CHECKPOINT_GGUF_H
 #define WEFT_CHECKPOINT_GGUF_H

@@ -183,6 +183,14 @@ const GgufRule decoder_gguf_names[] = {
     {"layer.*.mlp.up", "blk.*.ffn_gate", 0, false, false},
     {"layer.*.mlp.up", "blk.*.ffn_up", 1, false, false},
     {"layer.*.mlp.down", "blk.*.ffn_down", PART_WHOLE, false, false},
+    {"layer.*.moe.router", "blk.*.ffn_gate_inp", PART_WHOLE, true, false},
+    {"layer.*.moe.up", "blk.*.ffn_gate_exps", PART_EVEN, false, false},
+    {"layer.*.moe.up", "blk.*.ffn_up_exps", PART_ODD, false, false},
+    {"layer.*.moe.down", "blk.*.ffn_down_exps", PART_EACH, false, false},
+    {"layer.*.moe.shared.router", "blk.*.ffn_gate_inp_shexp", 0, true, false},
+    {"layer.*.moe.shared.up", "blk.*.ffn_gate_shexp", 0, false, false},
+    {"layer.*.moe.shared.up", "blk.*.ffn_up_shexp", 1, false, false},
+    {"layer.*.moe.shared.down", "blk.*.ffn_down_shexp", 0, false, false},
     {"head.norm", "output_norm", PART_WHOLE, true, false},
     {"head.output", "output", PART_WHOLE, false, false},
     {0},
@@ -193,6 +201,15 @@ const char *decoder_gguf_obstacle(const ModelConfig *config) {
     if (rope_yarn_changed(&config->rope))
         return "yarn's 'beta_fast', 'beta_slow' and 'truncate' in this family";
     return config->act != ACT_SILU ? GGUF_ACT : NULL;
+}
+
+const char *decoder_gguf_obstacle_experts(const ModelConfig *config, bool normalized) {
+    enum { MOST = 512 };
+    if (config->experts > MOST) return "more than 512 experts";
+    if (config_sparse_layers(config) < config->layers) return "layers without experts among others";
+    if (config->norm_top_k == normalized) return NULL;
+    return normalized ? "weights of experts that do not sum to 1 in this family"
+                      : "normalized weights of experts in this family";
 }
 
 const char *decoder_gguf_obstacle_qwen(const ModelConfig *config) {

@@ -43,6 +43,9 @@ extern const HfRule decoder_names[];
 extern const GgufRule decoder_gguf_names[];
 extern const char *const decoder_buffers[];
 const char *decoder_gguf_obstacle(const ModelConfig *config);
+/* That of experts: `normalized` says whether llama.cpp divides the weights of a token's experts by their sum
+ * in models of this family. */
+const char *decoder_gguf_obstacle_experts(const ModelConfig *config, bool normalized);
 /* The same for Qwen. Windows are an obstacle here: its first layers have none, so the model has a longer
  * context than a window. */
 const char *decoder_gguf_obstacle_qwen(const ModelConfig *config);

@@ -33,7 +33,7 @@ typedef struct HfRule {
     bool transposed; /* matrices are stored as (in, out) */
 } HfRule;
 
-/* The same for a GGUF file. */
+/* The same for a GGUF file, where PART_EACH, PART_EVEN and PART_ODD are one tensor. */
 typedef struct GgufRule {
     const char *ours, *theirs;
     int part;

@@ -35,7 +35,7 @@ typedef struct Gguf {
     struct {
         Text name;
         uint32_t dims, type;
-        uint64_t dim[2];
+        uint64_t dim[3];
         const unsigned char *data;
     } tensor[MAX_TENSORS];
 } Gguf;
@@ -101,8 +101,8 @@ static inline Gguf *gguf_read(const char *path) {
     for (uint64_t i = 0; i < g->tensors; i++) {
         g->tensor[i].name = take_text(g);
         g->tensor[i].dims = take_u32(g);
-        assert_in_range(g->tensor[i].dims, 1, 2);
-        g->tensor[i].dim[1] = 1;
+        assert_in_range(g->tensor[i].dims, 1, 3);
+        g->tensor[i].dim[1] = g->tensor[i].dim[2] = 1;
         for (uint32_t d = 0; d < g->tensor[i].dims; d++) g->tensor[i].dim[d] = take_u64(g);
         g->tensor[i].type = take_u32(g);
         offset[i] = take_u64(g);
@@ -110,7 +110,8 @@ static inline Gguf *gguf_read(const char *path) {
     }
     size_t data = (g->at + 31) / 32 * 32;
     for (uint64_t i = 0; i < g->tensors; i++) {
-        size_t bytes = gguf_bytes(g->tensor[i].type, (int64_t)(g->tensor[i].dim[0] * g->tensor[i].dim[1]));
+        const uint64_t *dim = g->tensor[i].dim;
+        size_t bytes = gguf_bytes(g->tensor[i].type, (int64_t)(dim[0] * dim[1] * dim[2]));
         assert_true(data + offset[i] + bytes <= g->map.size);
         g->tensor[i].data = (const unsigned char *)g->map.data + data + offset[i];
     }

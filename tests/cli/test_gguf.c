@@ -357,6 +357,141 @@ static void decoder_files(void **state) {
     for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) assert_decoder(&decoders[i]);
 }
 
+/* ---- mixtures of experts ---- */
+
+/* The matrices of all experts of a layer, one per tensor of the model: `theirs` has the layer and the expert.
+ */
+static void assert_experts(const Gguf *g, const SafeFile *model, const char *ours, const char *theirs,
+                           int layer, uint64_t experts, uint32_t type) {
+    char name[64], other[128];
+    uint64_t t = 0;
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, ours);
+    while (t < g->tensors && !is(g->tensor[t].name, name)) t++;
+    if (t == g->tensors) fail_msg("no tensor '%s'", name);
+    assert_int_equal(g->tensor[t].dims, 3);
+    assert_int_equal(g->tensor[t].dim[2], experts);
+    assert_int_equal(g->tensor[t].type, type);
+    for (uint64_t e = 0; e < experts; e++) {
+        snprintf(other, sizeof other, theirs, layer, (int)e);
+        const SafeTensor *tensor = safe_find(model, other);
+        if (!tensor) fail_msg("no tensor '%s'", other);
+        int64_t count = tensor->dim[0] * tensor->dim[1];
+        assert_int_equal(g->tensor[t].dim[0], tensor->dim[1]);
+        assert_int_equal(g->tensor[t].dim[1], tensor->dim[0]);
+        CLEANUP(mem_freep) float *values = calloc((size_t)count, sizeof *values);
+        assert_ok(values_read(values, tensor, 0, count));
+        for (int64_t i = 0; i < count; i++) {
+            float step, found = value_at(type, g->tensor[t].data, e * (uint64_t)count + (uint64_t)i, &step);
+            assert_true(fabsf(found - values[i]) <= 0.5f * step + fabsf(found) / 1000 * (step > 0));
+        }
+    }
+}
+
+static const struct Mixture {
+    const char *model, *architecture, *router, *experts; /* names in transformers */
+    const char *parts[3];                                /* gate, up, down */
+    uint32_t count, used, inner, shared;
+} mixtures[] = {
+    {CASES "mixtral",
+     "llama",
+     "block_sparse_moe.gate",
+     "block_sparse_moe.experts",
+     {"w1", "w3", "w2"},
+     4,
+     2,
+     24,
+     0},
+    {CASES "olmoe", "olmoe", "mlp.gate", "mlp.experts", {"gate_proj", "up_proj", "down_proj"}, 8, 2, 16, 0},
+    {"qwen2moe", "qwen2moe", "mlp.gate", "mlp.experts", {"gate_proj", "up_proj", "down_proj"}, 3, 2, 32, 176},
+    {"qwen3moe", "qwen3moe", "mlp.gate", "mlp.experts", {"gate_proj", "up_proj", "down_proj"}, 3, 2, 32, 0},
+};
+
+static void assert_mixture(const struct Mixture *m, const char *model, const char *dtype, uint32_t type) {
+    static const char *const ours[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
+    char out[64], key[64], path[256], theirs[128], router[64];
+    snprintf(out, sizeof out, "%s-%s.gguf", m->architecture, dtype);
+    write_gguf(model, out, dtype);
+    Gguf *g = gguf_read_at(out);
+    SafeFile *file = NULL;
+    snprintf(path, sizeof path, "%s/model.safetensors", model);
+    assert_ok(safe_open(&file, path));
+    assert_text(g, "general.architecture", m->architecture);
+    const struct {
+        const char *key;
+        uint32_t value;
+    } sizes[] = {{"expert_count", m->count},
+                 {"expert_used_count", m->used},
+                 {"expert_feed_forward_length", m->inner},
+                 {"expert_shared_feed_forward_length", m->shared}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        snprintf(key, sizeof key, "%s.%s", m->architecture, sizes[i].key);
+        if (sizes[i].value) assert_number(g, key, sizes[i].value);
+    }
+    for (int layer = 0; layer < 2; layer++) {
+        for (int i = 0; i < 3; i++) {
+            snprintf(theirs, sizeof theirs, "model.layers.%%d.%s.%%d.%s.weight", m->experts, m->parts[i]);
+            assert_experts(g, file, ours[i], theirs, layer, m->count, type);
+        }
+        snprintf(router, sizeof router, "blk.%d.ffn_gate_inp.weight", layer);
+        snprintf(theirs, sizeof theirs, "model.layers.%d.%s.weight", layer, m->router);
+        assert_values(g, file, router, theirs, false, GGUF_F32);
+        snprintf(router, sizeof router, "blk.%d.ffn_gate_inp_shexp.weight", layer);
+        assert_int_equal(has_tensor(g, router), m->shared > 0);
+        if (!m->shared) continue;
+        static const char *const shared[][2] = {
+            {"gate", "gate_proj"}, {"up", "up_proj"}, {"down", "down_proj"}};
+        for (int i = 0; i < 3; i++) {
+            snprintf(router, sizeof router, "blk.%d.ffn_%s_shexp.weight", layer, shared[i][0]);
+            snprintf(theirs, sizeof theirs, "model.layers.%d.mlp.shared_expert.%s.weight", layer,
+                     shared[i][1]);
+            bool halves = i == 2 && type == GGUF_Q8_0 && m->shared % 32; /* rows are not whole blocks */
+            assert_values(g, file, router, theirs, false, halves ? GGUF_F16 : type);
+        }
+    }
+    gguf_free(g);
+    safe_free(file);
+}
+
+#define TRAINED(model, out, ...)                                                                             \
+    program_run("train", "--model", model, "--layers", "2", "--hidden", "64", "--heads", "4", "--experts",   \
+                "3", "--top-k", "2", "--expert-inner", "32", "--steps", "1", "--batch", "1", "--seq", "16",  \
+                "--data", "self", "--eval-batches", "1", "--out", at(out), __VA_ARGS__)
+
+/* The experts of a layer are one tensor, in every type. */
+static void mixture_files(void **state) {
+    (void)state;
+    char model[256];
+    assert_runs(TRAINED("qwen1.5-moe-a2.7b", "qwen2moe", "--quiet"));
+    assert_runs(TRAINED("qwen3-0.6b", "qwen3moe", "--quiet"));
+    for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++) {
+        const struct Mixture *m = &mixtures[i];
+        bool trained = m->model[0] == 'q';
+        snprintf(model, sizeof model, "%s%s", trained ? at(m->model) : m->model, trained ? "/latest" : "");
+        assert_mixture(m, model, "fp32", GGUF_F32);
+        if (trained) assert_mixture(m, model, "q8_0", GGUF_Q8_0);
+    }
+    static const struct {
+        const char *model, *change, *reason;
+    } unsupported[] = {
+        {CASES "qwen2-moe", "", "layers without experts among others"},
+        {"qwen2moe/latest", "s/norm_topk_prob\": false/norm_topk_prob\": true/",
+         "normalized weights of experts"},
+        {"qwen3moe/latest", "s/norm_topk_prob\": true/norm_topk_prob\": false/",
+         "do not sum to 1 in this family"},
+        {CASES "olmoe-bias", "s/norm_topk_prob\": true/norm_topk_prob\": false/",
+         "an embedding that serves as output matrix"},
+    };
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
+        char command[512];
+        const char *from = unsupported[i].model[0] == 'q' ? at(unsupported[i].model) : unsupported[i].model;
+        snprintf(command, sizeof command,
+                 "rm -rf other && cp -rL %s other && chmod -R u+w other && sed -i '%s' other/config.json",
+                 from, unsupported[i].change);
+        assert_runs(shell(command));
+        assert_refused(1, unsupported[i].reason, "convert", at("other"), at("x.gguf"));
+    }
+}
+
 /* ---- vocabularies ---- */
 
 static void byte_vocabulary(void **state) {
@@ -463,6 +598,7 @@ int main(void) {
         cmocka_unit_test(byte_vocabulary),      cmocka_unit_test(bpe_vocabulary),
         cmocka_unit_test(wordpiece_vocabulary), cmocka_unit_test(refusals),
         cmocka_unit_test(scaled_frequencies),   cmocka_unit_test(scaled_positions),
+        cmocka_unit_test(mixture_files),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

@@ -5,8 +5,8 @@
 
 The script trains small tokenizers with the structure of published ones (NAMES below) on the text, makes a random model for
 each and exports it with `weft convert`. llama.cpp must tokenize COUNT texts, most of them unusual, as Hugging Face's
-tokenizers and weft do, and its greedy continuations of prompts must be those of weft and transformers. With --rope, the
-models have scaled rotary positions, and prompts are longer than the original context.
+tokenizers and weft do, and its greedy continuations of prompts must be those of weft and transformers, up to a near tie of
+tokens or of experts. With --rope, the models have scaled rotary positions, and prompts are longer than the original context.
 
 Requirements: torch, transformers, tokenizers, sentencepiece, llama-cpp-python
 """
@@ -117,11 +117,23 @@ NAMES = {
     "llama-2": (sentencepiece_like, "llama", "<s>", "</s>"),
     "mistral": (sentencepiece_like, "mistral", "<s>", "</s>"),
     "mistral-3": (functools.partial(sentencepiece_like, metaspace=True), "mistral", "<s>", "</s>"),
+    "mixtral": (sentencepiece_like, "mixtral", "<s>", "</s>"),
+    "qwen2-moe": (qwen2, "qwen2_moe", "<|endoftext|>", "<|im_end|>"),
+    "qwen3-moe": (qwen2, "qwen3_moe", "<|endoftext|>", "<|im_end|>"),
+    "olmoe": (smollm, "olmoe", "<|endoftext|>", "<|endoftext|>"),
 }
 CLASSES = {"llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
            "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
            "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
-           "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM)}
+           "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+           "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
+           "qwen2_moe": (transformers.Qwen2MoeConfig, transformers.Qwen2MoeForCausalLM),
+           "qwen3_moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
+           "olmoe": (transformers.OlmoeConfig, transformers.OlmoeForCausalLM)}
+EXPERTS = {"mixtral": dict(num_local_experts=6, sliding_window=None),
+           "qwen2_moe": dict(num_experts=6, moe_intermediate_size=40, shared_expert_intermediate_size=56, use_sliding_window=False),
+           "qwen3_moe": dict(num_experts=6, moe_intermediate_size=40, norm_topk_prob=True, head_dim=16),
+           "olmoe": dict(num_experts=6, num_key_value_heads=4, pad_token_id=None)}
 
 
 ROPES = {
@@ -143,9 +155,12 @@ def make_model(name, text, vocab, folder, rope):
     more.update(dict(head_dim=16) if family == "qwen3" else {})
     if rope:
         more["rope_parameters"] = {"rope_type": rope, "rope_theta": 10000.0, **ROPES[rope]}
+    more = dict(num_key_value_heads=2) | more
+    if family in EXPERTS:
+        more |= dict(num_experts_per_tok=3) | EXPERTS[family]
     config = config(vocab_size=tokenizer.get_vocab_size() + 40, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
-                    num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
-                    bos_token_id=tokenizer.token_to_id(first), eos_token_id=tokenizer.token_to_id(end), **more)
+                    num_attention_heads=4, max_position_embeddings=256, bos_token_id=tokenizer.token_to_id(first),
+                    eos_token_id=tokenizer.token_to_id(end), **more)
     torch.manual_seed(1)
     model = model(config).eval()
     with torch.no_grad():
@@ -183,6 +198,19 @@ def hard_text(rng, words):
             low, high = rng.choice(SCRIPTS)
             out.append(chr(rng.randint(low, high)))
     return "".join(out)
+
+
+def certain_experts(model, sequences, prompt):
+    """The number of new tokens before one whose choice of experts is almost a tie."""
+    if not hasattr(model.config, "num_experts_per_tok"):
+        return sequences.shape[1]
+    chosen, length = model.config.num_experts_per_tok, sequences.shape[1]
+    certain = length
+    for logits in model(sequences, output_router_logits=True).router_logits:
+        best = logits.reshape(length, -1).topk(chosen + 1).values
+        tied = (best[:, -2] - best[:, -1] < 1e-3).nonzero()
+        certain = min(certain, int(tied[0]) if len(tied) else length)
+    return max(0, certain - prompt + 1)
 
 
 class Check:
@@ -241,7 +269,7 @@ class Check:
             theirs = out.sequences[0, len(ids):].tolist()
             top = torch.stack(out.logits)[:, 0].topk(2).values
             tied = (top[:, 0] - top[:, 1] < 1e-3).nonzero()
-            count = int(tied[0]) if len(tied) else len(theirs)
+            count = min(int(tied[0]) if len(tied) else len(theirs), certain_experts(model, out.sequences, len(ids)))
             ours = json.loads(self.weft("generate", folder, "--prompt", prompt, "--greedy", "--max-tokens", new, "--json"))
             found = ours["samples"][0]["new_ids"]
             cpp, tokens = [], llama.tokenize(prompt.encode(), add_bos=True, special=True)

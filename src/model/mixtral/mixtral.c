@@ -59,6 +59,11 @@ static void preset(const Preset *size, ModelConfig *config) {
     config->balance_coef = size->vocab ? 0.02f /* as published */ : 0.01f;
 }
 
+static const char *gguf_obstacle(const ModelConfig *config) {
+    const char *experts = decoder_gguf_obstacle_experts(config, true);
+    return experts ? experts : decoder_gguf_obstacle(config);
+}
+
 const Family family_mixtral = {
     DECODER_FAMILY(mixtral_expert_names),
     .type = "mixtral",
@@ -69,4 +74,7 @@ const Family family_mixtral = {
     .classes = "Mixtral",
     .presets = presets,
     .preset = preset,
+    .gguf = "llama",
+    .gguf_obstacle = gguf_obstacle,
+    .gguf_pairs = true,
 };

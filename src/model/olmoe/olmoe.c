@@ -56,6 +56,13 @@ static void preset(const Preset *size, ModelConfig *config) {
     config->expert_inner = size->inner;
 }
 
+static const char *gguf_obstacle(const ModelConfig *config) {
+    const char *experts = decoder_gguf_obstacle_experts(config, false);
+    if (experts) return experts;
+    if (config->tied) return "an embedding that serves as output matrix in this family";
+    return decoder_gguf_obstacle_qwen(config);
+}
+
 const Family family_olmoe = {
     DECODER_FAMILY(decoder_expert_names),
     .type = "olmoe",
@@ -66,4 +73,6 @@ const Family family_olmoe = {
     .classes = "Olmoe",
     .presets = presets,
     .preset = preset,
+    .gguf = "olmoe",
+    .gguf_obstacle = gguf_obstacle,
 };

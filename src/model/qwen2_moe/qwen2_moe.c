@@ -93,6 +93,15 @@ static void preset(const Preset *size, ModelConfig *config) {
     config->bos_token = config->eos_token = 151643;
 }
 
+static const char *gguf_obstacle(const ModelConfig *config) {
+    const char *experts = decoder_gguf_obstacle_experts(config, false);
+    if (experts) return experts;
+    if (config->tied) return "an embedding that serves as output matrix in this family";
+    if (config_attention(config) != config->hidden)
+        return "an attention width that differs from the hidden size in this family";
+    return decoder_gguf_obstacle_qwen(config);
+}
+
 const Family family_qwen2_moe = {
     DECODER_FAMILY(decoder_expert_names),
     .type = "qwen2_moe",
@@ -104,4 +113,6 @@ const Family family_qwen2_moe = {
     .presets = presets,
     .preset = preset,
     .shared = true,
+    .gguf = "qwen2moe",
+    .gguf_obstacle = gguf_obstacle,
 };

@@ -68,6 +68,11 @@ static void preset(const Preset *size, ModelConfig *config) {
     config->expert_inner = 576;
 }
 
+static const char *gguf_obstacle(const ModelConfig *config) {
+    const char *experts = decoder_gguf_obstacle_experts(config, true);
+    return experts ? experts : decoder_gguf_obstacle_qwen(config);
+}
+
 const Family family_qwen3_moe = {
     DECODER_FAMILY(decoder_expert_names),
     .type = "qwen3_moe",
@@ -78,4 +83,6 @@ const Family family_qwen3_moe = {
     .classes = "Qwen3Moe",
     .presets = presets,
     .preset = preset,
+    .gguf = "qwen3moe",
+    .gguf_obstacle = gguf_obstacle,
 };
