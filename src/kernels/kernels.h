@@ -30,7 +30,7 @@
  *   compute type or fp32  logits and their gradient
  *   always fp32           statistics (mean, rstd, lse, stats), losses, gradients of parameters (dw, db,
  *                         dgamma, dbeta, dwte ...), the optimizers' param, state and grad
- *   always fp64           the totals of sum, sum_squares and sum_squares_parts
+ *   always fp64           the totals of sum, sum_squares, sum_squares_parts and route_count
  * Arithmetic and accumulation inside a kernel are fp32 or better. A result is rounded to its type once, when
  * it is stored: to nearest, ties to even. Values too large for fp16 become infinity and NaN stays NaN, so an
  * overflow propagates to the check in sum_squares. Accumulating into a tensor reads it, adds in fp32 and

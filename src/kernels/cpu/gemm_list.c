@@ -28,7 +28,7 @@ typedef struct Batch {
     int64_t over, blocks;       /* blocks of a GEMM: side by side and in all */
     size_t left, right, thread; /* bytes of packed panels, and of a thread's memory */
     char *memory;
-    int count, index[EXPERTS_MAX];
+    int count, *index;
 } Batch;
 
 /* For GEMMs of up to `rows` rows, or in blocks of as many. */
@@ -188,19 +188,22 @@ Status gemm_list_bytes(const Stream *stream, const GemmList *list, size_t *ret_b
 Status gemm_list_run(const Stream *stream, const GemmList *list, void *workspace) {
     const Micro *micro = NULL;
     Thin thins[THIN_LIST];
-    int threads = gemm_threads(stream, &list->largest), thin_count = 0;
+    int index[2][EXPERTS_MAX], threads = gemm_threads(stream, &list->largest), thin_count = 0;
     TRY(gemm_micro(&list->largest, &micro));
     Batch few = batch_of(list, micro, FEW_ROWS, workspace),
           more = batch_of(list, micro, BLOCK_ROWS, workspace);
+    few.index = index[0], more.index = index[1];
     for (int i = 0; i < list->count; i++) {
         Gemm gemm = list->at(list->context, i);
         bool thin = false;
-        TRY(is_thin(&gemm, &thin));
         if (gemm.m == 0 || (gemm.k == 0 && gemm.add)) continue;
+        if (gemm.k > 0 && (gemm_is_skinny(&gemm) || uses_blas(&gemm))) {
+            TRY(gemm_run(stream, &gemm, workspace));
+            continue;
+        }
+        TRY(is_thin(&gemm, &thin));
         if (thin)
             thins[thin_count++] = thin_of(&gemm);
-        else if (gemm.k > 0 && (gemm_is_skinny(&gemm) || uses_blas(&gemm)))
-            TRY(gemm_run(stream, &gemm, workspace));
         else if (gemm.m <= FEW_ROWS)
             batch_add(&few, i, gemm.m);
         else if (gemm.m <= BLOCK_ROWS || gemm.k <= micro->depth)
