@@ -23,7 +23,7 @@ static const Effect effects[] = {
     NEEDS("sync-fragments sync-overlap sync-dtype sync-warmup outer-lr outer-momentum", "sync-every", ">0",
           "without --sync-every"),
     NEEDS("sequence-parallel", "tp", ">1", "without --tp 2 or more"),
-    NEEDS("imbalance", "ep", ">1", "without --ep 2 or more", .enough = "search", .command = "plan"),
+    NEEDS("imbalance", "ep", ">1", "without --ep 2 or more", .command = "plan"),
     NEEDS("cp-mode", "cp", ">1", "without --cp 2 or more"),
     NEEDS("cp-heads", "cp-mode", "heads+ring", "without --cp-mode heads+ring"),
     NEEDS("pp-schedule", "pp", ">1", "without --pp 2 or more", .except = "interleaved"),
@@ -149,7 +149,9 @@ static bool is_exempt(const Slot *slot, const char *except) {
     return except && !strcmp(option_choice(slot->option, slot->field), except);
 }
 
+/* Experts are divided over ranks of two axes. */
 static bool is_axis(const char *option) {
+    if (!strcmp(option, "ep")) return true;
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)
         if (!strcmp(axis_info(axis)->name, option)) return true;
     return false;
@@ -157,8 +159,8 @@ static bool is_axis(const char *option) {
 
 /* Whether a command plans several layouts, which differ in this axis or, for replicas, in their number. */
 static bool varies(const Invocation *call, const char *axis) {
-    bool replicas = !strcmp(axis, "dp");
-    if (!invocation_given(call, "search")) return invocation_given(call, "sweep") && replicas;
+    bool replicas = !strcmp(axis, "dp"), experts = !strcmp(axis, "ep") && !invocation_given(call, axis);
+    if (!invocation_given(call, "search")) return invocation_given(call, "sweep") && (replicas || experts);
     return !invocation_given(call, axis) || (replicas && !invocation_given(call, "cp"));
 }
 
