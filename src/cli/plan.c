@@ -93,7 +93,7 @@ static Status write_page(const PlanArgs *args, const Plan *plan, const PlanSpec 
 }
 
 void plan_needs_add(const Cluster *cluster, const ModelConfig *model, json_t *result) {
-    const char *needs = cluster_needs(cluster, model);
+    const char *needs = cluster_needs(cluster, model->experts > 0);
     if (needs) json_object_set_new(result, "needs", json_string(needs));
 }
 

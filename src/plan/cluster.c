@@ -29,10 +29,10 @@ bool cluster_computes(const Cluster *cluster, Rate rate) {
     return cluster->peak_flops[rate] > 0 && (!known || cluster->capability >= rate_capability(rate));
 }
 
-const char *cluster_needs(const Cluster *cluster, const ModelConfig *model) {
+const char *cluster_needs(const Cluster *cluster, bool experts) {
     double capability = cluster->capability;
     if (!cluster->gpu || cluster->software.present) return NULL;
-    if (model->experts)
+    if (experts)
         return "weft does not train mixtures of experts on GPUs yet; this is what the same steps would take "
                "there";
     if (capability < 7 || capability >= 8) return NULL;

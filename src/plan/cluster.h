@@ -7,7 +7,6 @@
 #ifndef WEFT_PLAN_CLUSTER_H
 #define WEFT_PLAN_CLUSTER_H
 
-#include "model/config.h"
 #include "plan/kernel_curve.h"
 
 typedef enum { RATE_FP32, RATE_TF32, RATE_BF16, RATE_FP16, RATE_FP8, RATE_COUNT } Rate;
@@ -87,8 +86,9 @@ typedef struct Cluster {
 bool cluster_computes(const Cluster *cluster, Rate rate);
 double rate_capability(Rate rate); /* that weft needs; 0: any */
 
-/* What weft needs on GPUs and cannot do there, a sentence without a full stop; NULL: nothing. */
-const char *cluster_needs(const Cluster *cluster, const ModelConfig *model);
+/* What weft needs on GPUs and cannot do there, a sentence without a full stop; NULL: nothing. `experts`: with
+ * a mixture of experts. */
+const char *cluster_needs(const Cluster *cluster, bool experts);
 
 /* What a price per hour is multiplied by: GPUs, or nodes without GPUs. */
 double cluster_units(const Cluster *cluster, double ranks);
