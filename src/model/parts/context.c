@@ -233,7 +233,7 @@ static Status back_gather(Pass *pass, const ModelConfig *c, const ContextSaved *
 /* ---- ring ---- */
 
 /* Starts to send one of two buffers to the next rank and to receive the other from the one before. */
-static Status pass_on(const Pass *pass, const Tensor buffer[2], int full, Ticket ticket[2]) {
+static Status pass_on(const Pass *pass, const Tensor *buffer, int full, Ticket ticket[2]) {
     int P = pass->ring->size, rank = pass->ring->rank;
     return comm_swap(pass->ring, pass->exec->stream, as_elements(buffer[full]), (rank + 1) % P,
                      as_elements(buffer[1 - full]), (rank + P - 1) % P, ticket);
