@@ -290,7 +290,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     fprintf(out, "%s: %s parameters in %s\n", json_string_at(result, "out"),
             format_count(text, (double)json_int_at(result, "params_total")), json_string_at(result, "dtype"));
     if (json_object_get(result, "experts"))
-        fprintf(out, "%lld experts, of which each token uses %lld; the routers are random, to be trained\n",
+        fprintf(out, "%lld experts, %lld per token; the routers are random and need training\n",
                 (long long)json_int_at(result, "experts"), (long long)json_int_at(result, "top_k"));
     show_list(out, json_object_get(result, "fresh"), "randomly initialized parameters, to be trained");
     show_list(out, json_object_get(result, "left_out"), "dropped tensors, not part of the model");

@@ -72,7 +72,7 @@ void restarts_done(Restarts *restarts) {
 
 /* ---- the layout of the next start ---- */
 
-/* The ranks with the same parameters, of which --shard makes groups. */
+/* The ranks with the same parameters, which --shard divides into groups. */
 static int64_t copies_of(const Invocation *call, int64_t dp) {
     int64_t cp = number(call, "cp");
     return dp * (cp ? cp : 1);

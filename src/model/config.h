@@ -122,7 +122,7 @@ typedef struct ModelConfig {
     unsigned biases;          /* BIAS bits */
     Act act;
     bool gated; /* the activation of one half of up multiplies the other half */
-    /* A mixture: the MLP of most layers is `experts` smaller ones, of which each token uses `top_k`; see
+    /* A mixture: most layers have `experts` smaller MLPs, and each token uses `top_k` of them; see
      * config_sparse. */
     int64_t experts, top_k, expert_inner; /* 0: none */
     int64_t shared_inner;                 /* of the shared expert, which all tokens use; 0: none */

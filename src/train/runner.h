@@ -66,7 +66,7 @@ typedef struct RunnerSpec {
     double loss_scale;      /* fp16: initial value; 0: 65536 */
     int64_t scale_steps;    /* fp16: steps without overflow before it doubles; 0: 2000 */
     int micros;             /* micro-batches per step and replica, for allocating buffers; 0: 1 */
-    int step_micros;        /* plans: as many in a whole step, of which only some are executed; 0: `micros` */
+    int step_micros;        /* plans: those of a whole step, where only some are executed; 0: `micros` */
     bool noise;             /* allocate memory to measure StepResult.micro_norm */
     BalanceKind balance;    /* of mixtures of experts, see runner_balance.c */
     double balance_coef;    /* factor of the balancing loss; 0: the model's */

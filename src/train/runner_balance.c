@@ -1,7 +1,7 @@
 /* Keeping the experts of mixtures busy alike. The balancing loss weights each expert's probability by the
  * share of tokens that chose it. That share is known only when all micro-batches of all ranks have been
  * routed, so a step uses the one of the step before: an integer sum, the same in every layout. The first step
- * weights all experts alike, which has no gradient. For E experts of which each of N tokens uses K, the loss
+ * weights all experts alike, which has no gradient. For E experts and N tokens that use K of them, the loss
  * of a layer is E * sum over experts of count / N before * mean probability; it is K if all experts are used
  * alike, as in transformers, and the objective has the mean over layers. The z-loss is the mean of squared
  * log-sum-exps of the router's logits.

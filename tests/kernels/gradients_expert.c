@@ -124,7 +124,7 @@ static Tensor zeros(Kit *kit, Tensor shape) {
     return tensor;
 }
 
-/* The offsets of three experts, of which the second has no rows; the last row belongs to none. */
+/* The offsets of three experts; the second has no rows, and the last row belongs to none. */
 static Tensor three_experts(Kit *kit, int32_t R) {
     Tensor offsets = kit_take(kit, tensor_1d(NULL, DT_I32, 4));
     const int32_t at[4] = {0, 2, 2, R - 1};

@@ -8,7 +8,7 @@
  * order of their scores. With expert parallelism, rows travel to the ranks of their experts (moe_ranks.c).
  *
  * Tensor parallelism splits the inner size of every expert. All ranks route alike. Backward of the router is
- * linear in the gradients of the weights, of which each rank has a part, so its gradients are partial sums;
+ * linear in the gradients of the weights. Each rank has a part of these, so its gradients are partial sums;
  * the gradients of the balancing losses are added on the first rank. */
 #ifndef WEFT_MODEL_PARTS_MOE_H
 #define WEFT_MODEL_PARTS_MOE_H
@@ -17,7 +17,7 @@
 
 enum { EXPERT_SETS = 2 }; /* the experts and the shared one */
 
-/* Tensors of a set of E experts with inner size F, of which a token uses K: R = B * T * K rows. */
+/* Tensors of a set of E experts with inner size F, K per token: R = B * T * K rows. */
 typedef struct MoeRows {
     Tensor logits;  /* (B,T,E) fp32; in backward, their gradient */
     Tensor chosen;  /* (B,T,K) int32: experts, -1 for padding */

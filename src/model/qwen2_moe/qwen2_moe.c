@@ -1,4 +1,4 @@
-/* Qwen2-MoE and Qwen1.5-MoE: a Qwen2 with experts in most layers, of which one sees every token. */
+/* Qwen2-MoE and Qwen1.5-MoE: a Qwen2 with experts in most layers, and a shared one for all tokens. */
 #include <string.h>
 
 #include "model/decoder.h"
