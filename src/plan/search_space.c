@@ -169,21 +169,20 @@ static Status list_context(Enumerator *it, ContextMode mode, int heads, int *lis
     return list_experts(it);
 }
 
-/* The modes of context parallelism that the model and the device have. With a given extent that has none, the
+/* The modes of context parallelism that the model has. With a given extent that has none, the
  * mode is that of the settings, which a plan refuses with the reason. */
 static Status list_contexts(Enumerator *it) {
     const ModelConfig *model = it->model;
     const Settings *c = &it->spec->base.config;
     int64_t cp = mesh_extent(it->at.mesh, AXIS_CP);
-    bool given = it->spec->axes & AXIS_SET(AXIS_CP), gpu = !strcmp(c->device.name, "cuda");
-    bool parts = it->seq % cp == 0 && it->seq > cp;
+    bool given = it->spec->axes & AXIS_SET(AXIS_CP), parts = it->seq % cp == 0 && it->seq > cp;
     int first = it->at.grid * CONTEXT_MODES, listed = 0;
     it->at.cp_mode = c->run.cp_mode;
     it->at.grid = first;
     if (cp == 1) return list_experts(it);
     for (ContextMode mode = CONTEXT_HEADS; mode < CONTEXT_MODES && parts; mode++) {
         if (is_fixed(it, FIXED_CONTEXT) && mode != c->run.cp_mode) continue;
-        if (mode == CONTEXT_HEADS ? !config_splits_context(model, it->at.mesh.tp, cp) : gpu) continue;
+        if (mode == CONTEXT_HEADS && !config_splits_context(model, it->at.mesh.tp, cp)) continue;
         it->at.grid = first + (int)mode;
         if (mode != CONTEXT_BOTH) TRY(list_context(it, mode, 0, &listed));
         for (int heads = 2; mode == CONTEXT_BOTH && heads < cp; heads++)

@@ -61,15 +61,13 @@ static int64_t heads_each(const ModelConfig *c, int64_t tp) {
 }
 
 /* The key-value heads of a tensor-parallel rank are enough for all ranks to swap rows for heads. */
-static Status check_swap(const ModelConfig *c, int64_t tp, int64_t cp, bool gpu) {
+static Status check_swap(const ModelConfig *c, int64_t tp, int64_t cp) {
     char text[DIVISORS_TEXT];
     int64_t each = heads_each(c, tp);
     if (config_splits_context(c, tp, cp)) return OK;
     return USAGE(
-        gpu ? "{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
-              "values with {tp} %lld: %s"
-            : "{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid "
-              "values with {tp} %lld: %s, or use {cp-mode} gather or ring",
+        "{cp} %lld does not divide the %lld key-value head%s of each tensor-parallel rank; valid values "
+        "with {tp} %lld: %s, or use {cp-mode} gather or ring",
         (long long)cp, (long long)each, PLURAL(each), (long long)tp, format_divisors(text, each, each));
 }
 
@@ -100,14 +98,10 @@ static Status check_groups(const ModelConfig *c, int64_t tp, int64_t cp, int64_t
 
 /* How ranks of context parallelism reach each other's positions: by default they swap rows for heads, if
  * there are enough. `heads`: adjacent ranks that do so while others do not. */
-static Status resolve_context(RunnerSpec *run, const ModelConfig *c, const char *device, int64_t tp,
-                              int64_t cp, int64_t heads) {
-    bool gpu = !strcmp(device, "cuda"), enough = config_splits_context(c, tp, cp);
-    if (run->cp_mode == CONTEXT_AUTO) run->cp_mode = enough || gpu ? CONTEXT_HEADS : CONTEXT_GATHER;
-    if (gpu && run->cp_mode != CONTEXT_HEADS)
-        return USAGE("{cp-mode} %s is not available with {device} cuda; use {cp-mode} heads",
-                     context_mode_names[run->cp_mode]);
-    if (run->cp_mode == CONTEXT_HEADS) return check_swap(c, tp, cp, gpu);
+static Status resolve_context(RunnerSpec *run, const ModelConfig *c, int64_t tp, int64_t cp, int64_t heads) {
+    if (run->cp_mode == CONTEXT_AUTO)
+        run->cp_mode = config_splits_context(c, tp, cp) ? CONTEXT_HEADS : CONTEXT_GATHER;
+    if (run->cp_mode == CONTEXT_HEADS) return check_swap(c, tp, cp);
     return run->cp_mode == CONTEXT_BOTH ? check_groups(c, tp, cp, heads) : OK;
 }
 
@@ -241,7 +235,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     run->logits = strcmp(device->name, "cuda") == 0 ? run->dtype : DT_F32;
     TRY(check_tensor(config, tp));
     TRY(check_context(run, job->seq, cp, tp));
-    if (cp > 1) TRY(resolve_context(run, config, device->name, tp, cp, mesh->swap->size));
+    if (cp > 1) TRY(resolve_context(run, config, tp, cp, mesh->swap->size));
     TRY(check_qat(run, config, tp));
     TRY(check_experts(run, config, device));
     TRY(check_pipeline(run, config, pp));
