@@ -164,7 +164,6 @@ static void test_reference(void **state) {
 }
 
 static void test_backend(void **state) {
-    if (test_on_cuda()) skip(); /* only on CPUs */
     run_parts(test_kernels());
 }
 

@@ -354,7 +354,6 @@ static void forward_parts(Kit *kit, void *context) {
 static void test_attention_parts(void **state) {
     Kit *kit = *state;
     enum { B = 2, H = 4, G = 2, D = 3 };
-    if (kit->cuda) skip(); /* only on CPUs */
     for (int flags = 0; flags < 4; flags++) {
         PartedHeads a = {
             .qkv = kit_random(kit, shape4(B, 4, H + 2 * G, D)),
