@@ -4,8 +4,8 @@
     python bench/compare_gpu.py [--weft build/release/weft] [--rows gpt2,gpt2-medium,...] [--precision bf16,fp8]
                                 [--dropout 0,0.1] [--torch plain,transformers,graph] [--llmc PROGRAM] [--json FILE]
 
-A step is forward, backward, clipping by global norm and AdamW on random tokens, without and with dropout (Llama has
-none). PyTorch runs under torch.compile with bf16 autocast, fp32 weights, sdpa attention and fused AdamW:
+A step is forward, backward, clipping by global norm and AdamW on random tokens, without and with dropout (Llama and
+mixtures have none). PyTorch runs under torch.compile with bf16 autocast, fp32 weights, sdpa attention and fused AdamW:
 `transformers` is its model, `plain` a model written by hand for speed (plain_torch.py), and `graph` the latter with the
 whole step in one CUDA graph, for batches of up to 2048 tokens. weft runs `weft bench`. llm.c's train_gpt2cu, built with
 cuDNN, runs the rows of GPT-2 with 1024 tokens, which it has without dropout. Each measurement is a separate process,
@@ -55,6 +55,11 @@ ROWS = {
     "tinyllama": ("TinyLlama 1.1B", "llama",
                   dict(LLAMA, hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32,
                        num_key_value_heads=4), 4, 2048, ["--model", "tinyllama-1.1b"], "tokens"),
+    "moe-1b": ("Mixture of 1 B, 0.3 B active", "qwen3-moe",
+               dict(vocab_size=32000, max_position_embeddings=4096, tie_word_embeddings=True, hidden_size=1024,
+                    intermediate_size=3072, num_hidden_layers=16, num_attention_heads=16, num_key_value_heads=4,
+                    head_dim=64, num_experts=32, num_experts_per_tok=8, moe_intermediate_size=576, norm_topk_prob=True,
+                    output_router_logits=True), 8, 2048, ["--model", "moe-1b"], "tokens"),
 }
 GENERATION = {"generate-1": 1, "generate-12": 12}  # GPT-2 355M: batch size
 SIDES = {"plain": "PyTorch, plain", "transformers": "PyTorch, transformers", "graph": "PyTorch, plain, CUDA graph"}
@@ -71,9 +76,12 @@ NEW_TOKENS = 128
 
 def torch_model(kind, options, dropout):
     from transformers import (BertConfig, BertForPreTraining, BertForQuestionAnswering, GPT2Config,
-                              GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM)
+                              GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
     if kind == "llama":
         config, cls = LlamaConfig(**options), LlamaForCausalLM
+    elif kind == "qwen3-moe":
+        config, cls = Qwen3MoeConfig(**options), Qwen3MoeForCausalLM
+        config._experts_implementation = "grouped_mm"
     elif kind == "gpt2":
         config = GPT2Config(**options, resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout)
         cls = GPT2LMHeadModel
@@ -254,7 +262,7 @@ def title(row, dropout):
 
 
 def has_no_dropout(row):
-    return row in GENERATION or ROWS[row][1] == "llama"
+    return row in GENERATION or ROWS[row][1] in ("llama", "qwen3-moe")
 
 
 def sides_of(args, row, dropout):

@@ -59,7 +59,7 @@ def peak_mb():
 
 def torch_inputs(torch, name, B, T, config):
     tokens = torch.randint(0, config.vocab_size, (B, T))
-    if name in ("gpt2", "llama"):
+    if name in ("gpt2", "llama", "qwen3-moe"):
         return dict(input_ids=tokens, labels=tokens)
     inputs = dict(input_ids=tokens, token_type_ids=(torch.arange(T) >= T // 2).long().expand(B, T).contiguous())
     if name == "bert-span":

@@ -1,8 +1,8 @@
-"""GPT-2, BERT and Llama written by hand for speed, for compare_gpu.py: one matrix for queries, keys and values, and one
-for both inputs of SwiGLU, scaled_dot_product_attention, vocabularies padded to a multiple of 128, and logits of masked
-positions only.
+"""GPT-2, BERT, Llama and Qwen3-MoE written by hand for speed, for compare_gpu.py: one matrix for queries, keys and values,
+and one for both inputs of SwiGLU, scaled_dot_product_attention, vocabularies padded to a multiple of 128, and logits of
+masked positions only. Experts run as grouped matmuls over rows sorted by expert.
 
-Each model returns the loss of transformers' model of the same configuration.
+Each model returns the loss of transformers' model of the same configuration; Qwen3-MoE adds a balancing loss per layer.
 """
 import torch
 from torch import nn
@@ -108,41 +108,91 @@ class LlamaLayer(nn.Module):
         B, T, C = x.shape
         qkv = self.qkv(x).view(B, T, -1, self.size).transpose(1, 2)
         turned, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], 1)
+        turned = self.normed(turned)
         left, right = turned.chunk(2, -1)
         turned = turned * cos + torch.cat((-right, left), -1) * sin
         q, k = turned.to(v.dtype).split([self.heads, self.kv_heads], 1)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
         return self.out(y.transpose(1, 2).reshape(B, T, C))
 
+    def normed(self, heads):
+        return heads
+
     def forward(self, x, cos, sin):
         x = x + self.attend(self.norm1(x), cos, sin)
         gate, up = self.up(self.norm2(x)).chunk(2, -1)
-        return x + self.down(F.silu(gate) * up)
+        return x + self.down(F.silu(gate) * up), 0
+
+
+class Experts(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width, inner = config.hidden_size, config.moe_intermediate_size
+        self.count, self.top = config.num_experts, config.num_experts_per_tok
+        self.router = nn.Linear(width, self.count, bias=False)
+        self.up = nn.Parameter(torch.empty(self.count, 2 * inner, width).normal_(0, 0.02))
+        self.down = nn.Parameter(torch.empty(self.count, width, inner).normal_(0, 0.02))
+
+    def forward(self, x):
+        """The result, and the balancing loss."""
+        rows = x.flatten(0, 1)
+        chances = self.router(rows).float().softmax(-1)
+        weights, chosen = chances.topk(self.top, -1)
+        weights = (weights / weights.sum(-1, keepdim=True)).flatten()
+        order = chosen.flatten().argsort(stable=True)
+        counts = F.one_hot(chosen.flatten(), self.count).sum(0)
+        ends, token = counts.cumsum(0).int(), order // self.top
+        up, down = (w.bfloat16().transpose(1, 2) for w in (self.up, self.down))
+        gate, other = torch._grouped_mm(rows[token].bfloat16(), up, offs=ends).chunk(2, -1)
+        y = torch._grouped_mm(F.silu(gate) * other * weights[order, None].bfloat16(), down, offs=ends)
+        y = torch.zeros_like(rows, dtype=y.dtype).index_add_(0, token, y)
+        return y.view_as(x), self.count * (counts / len(rows) * chances.mean(0)).sum()
+
+
+class ExpertLayer(LlamaLayer):
+    def __init__(self, config):
+        super().__init__(config)
+        self.up = self.down = None
+        self.experts = Experts(config)
+        self.norm_q, self.norm_k = (nn.RMSNorm(self.size, config.rms_norm_eps) for _ in range(2))
+
+    def normed(self, heads):
+        q, k = heads.split([self.heads, self.kv_heads], 1)
+        return torch.cat((self.norm_q(q), self.norm_k(k)), 1)
+
+    def forward(self, x, cos, sin):
+        x = x + self.attend(self.norm1(x), cos, sin)
+        y, balance = self.experts(self.norm2(x))
+        return x + y, balance
 
 
 class Llama(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config, layer=LlamaLayer):
         super().__init__()
         width, size = config.hidden_size, config.hidden_size // config.num_attention_heads
         self.tokens = nn.Embedding(padded(config.vocab_size), width)
-        self.layers = nn.ModuleList(LlamaLayer(config) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(layer(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(width, config.rms_norm_eps)
         self.head = nn.Linear(width, padded(config.vocab_size), bias=False)
+        if config.tie_word_embeddings:
+            self.head.weight = self.tokens.weight
         angles = torch.outer(torch.arange(config.max_position_embeddings).float(),
                              10000 ** (-torch.arange(0, size, 2).float() / size)).repeat(1, 2)
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
     def forward(self, input_ids, labels):
-        T = input_ids.shape[1]
+        T, balance = input_ids.shape[1], 0
         x = self.tokens(input_ids)
         for layer in self.layers:
-            x = layer(x, self.cos[:T], self.sin[:T])
+            x, more = layer(x, self.cos[:T], self.sin[:T])
+            balance = balance + more
         logits = self.head(self.norm(x))
-        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
+        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
+        return loss + 0.001 / len(self.layers) * balance
 
 
 def plain_model(kind, config, dropout):
-    if kind == "llama":
-        return Llama(config)
+    if kind in ("llama", "qwen3-moe"):
+        return Llama(config, LlamaLayer if kind == "llama" else ExpertLayer)
     return Gpt2(config, dropout) if kind == "gpt2" else Bert(config, dropout, kind == "bert-span")
