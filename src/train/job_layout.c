@@ -6,6 +6,14 @@
 #include "base/setting.h"
 #include "train/job.h"
 
+/* The inner sizes of a dense layer, an expert and a shared one; 0: there is none. */
+enum { INNER_SIZES = 3 };
+static void inner_sizes(const ModelConfig *c, int64_t inner[INNER_SIZES]) {
+    inner[0] = config_sparse_layers(c) < c->layers ? c->inner : 0;
+    inner[1] = c->experts ? c->expert_inner : 0;
+    inner[2] = c->shared_inner;
+}
+
 static Status check_tensor(const ModelConfig *c, int64_t tp) {
     char text[DIVISORS_TEXT];
     if (c->heads % tp)
@@ -14,9 +22,9 @@ static Status check_tensor(const ModelConfig *c, int64_t tp) {
     if (!config_splits_groups(c, tp))
         return USAGE("{tp} %lld neither divides the model's %lld key-value heads nor is a multiple of them",
                      (long long)tp, (long long)config_kv_heads(c));
-    const int64_t inner[] = {config_sparse_layers(c) < c->layers ? c->inner : 0,
-                             c->experts ? c->expert_inner : 0, c->shared_inner};
-    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
+    int64_t inner[INNER_SIZES];
+    inner_sizes(c, inner);
+    for (size_t i = 0; i < INNER_SIZES; i++)
         if (inner[i] % tp)
             return USAGE("{tp} %lld does not divide the feed-forward size %lld%s; valid values: %s",
                          (long long)tp, (long long)inner[i], i ? " of an expert" : "",
@@ -34,9 +42,9 @@ static Status check_experts(const RunnerSpec *run, const ModelConfig *c, const D
     if (!c->experts) return OK;
     if (!strcmp(device->name, "cuda") && !counts)
         return USAGE("mixtures of experts run on CPUs only so far; use {device} cpu");
-    if (run->fake_quant)
-        return USAGE("{quantize-aware} %s: mixtures of experts cannot be quantized yet; leave it out",
-                     fake_quant_names[run->fake_quant]);
+    if (run->fake_quant && run->mesh && run->mesh->ep > 1)
+        return USAGE("{quantize-aware} %s cannot be combined with {ep} %d; use {ep} 1",
+                     fake_quant_names[run->fake_quant], run->mesh->ep);
     return OK;
 }
 
@@ -47,11 +55,14 @@ static Status check_qat(const RunnerSpec *run, const ModelConfig *c, int64_t tp)
         return USAGE("{quantize-aware} %s cannot be combined with {precision} fp8; use {precision} bf16",
                      fake_quant_names[run->fake_quant]);
     if (run->fake_quant != FAKE_QUANT_INT4 || tp == 1) return OK;
-    int64_t width = config_attention(c) / tp;
-    if (width % INT4_GROUP || (c->inner / tp) % INT4_GROUP)
-        return USAGE("{quantize-aware} int4: the %lld attention and %lld feed-forward inputs per "
-                     "tensor-parallel rank are not multiples of the int4 group size %d; use a smaller {tp}",
-                     (long long)width, (long long)(c->inner / tp), INT4_GROUP);
+    int64_t width = config_attention(c) / tp, inner[INNER_SIZES];
+    inner_sizes(c, inner);
+    for (size_t i = 0; i < INNER_SIZES; i++)
+        if (width % INT4_GROUP || (inner[i] / tp) % INT4_GROUP)
+            return USAGE(
+                "{quantize-aware} int4: the %lld attention and %lld feed-forward inputs per "
+                "tensor-parallel rank are not multiples of the int4 group size %d; use a smaller {tp}",
+                (long long)width, (long long)(inner[i] / tp), INT4_GROUP);
     return OK;
 }
 

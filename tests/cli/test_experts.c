@@ -96,12 +96,49 @@ static void reports(void **state) {
     ran_done(&ran);
 }
 
+/* A run that learns with quantized experts is validated as the quantized model is. */
+static void quantization_aware(void **state) {
+    (void)state;
+    static const char *const types[] = {"int8", "int4"};
+    char text[128], run[128], out[140];
+    path_in(text, "text");
+    FILE *file = fopen(text, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 400; i++) fprintf(file, "%d little numbers, ", i * i % 97);
+    assert_int_equal(fclose(file), 0);
+    for (int i = 0; i < 2; i++) {
+        path_in(run, types[i]);
+        snprintf(out, sizeof out, "%s-out", run);
+        Ran ran = program_run(TRAIN, "--hidden", "32", "--lr", "3e-3", "--val", text, "--eval-batches", "0",
+                              "--no-cross-document", "--quantize-aware", types[i], "--steps", "40", "--out",
+                              run, "--json");
+        assert_int_equal(ran.code, 0);
+        CLEANUP(json_decrefp) json_t *trained = json_loads(ran.out, 0, NULL);
+        ran_done(&ran);
+        assert_runs(program_run("quantize", run, out, "--no-balance", "--bits", types[i] + 3));
+        ran = program_run("eval", "--model", run, "--against", out, "--data", text, "--seq", "16",
+                          "--no-cross-document", "--json");
+        assert_int_equal(ran.code, 0);
+        CLEANUP(json_decrefp) json_t *both = json_loads(ran.out, 0, NULL);
+        const json_t *models = json_object_get(both, "models");
+        double aware = json_number_at(trained, "val_loss"),
+               plain = json_number_at(json_array_get(models, 0), "loss"),
+               quantized = json_number_at(json_array_get(models, 1), "loss");
+        if (!(fabs(aware - quantized) < 1e-4 && fabs(aware - quantized) < fabs(plain - quantized) / 2))
+            fail_msg("%s: validation loss %.7f, quantized %.7f, not quantized %.7f", types[i], aware,
+                     quantized, plain);
+        ran_done(&ran);
+    }
+    path_in(out, "none");
+    assert_refused(2, "--quantize-aware int8 cannot be combined with --ep 2", TRAIN, "--steps", "1",
+                   "--quantize-aware", "int8", "--ranks", "2", "--ep", "2", "--out", out);
+}
+
 static void refuses(void **state) {
     static const struct {
         const char *option, *value, *more, *of, *said;
     } cases[] = {
         {"--top-k", "9", "--threads", "1", "--top-k 9: the model has 8 experts; use at most as many"},
-        {"--quantize-aware", "int8", "--threads", "1", "mixtures of experts cannot be quantized yet"},
         {"--model", "gpt2-tiny", "--experts", "4", "weft has no mixtures of experts of GPT-2"},
         {"--model", "llama-1m", "--top-k", "2", "--top-k is for mixtures of experts; add --experts"},
         {"--experts", "0", "--threads", "1", "--experts"},
@@ -122,6 +159,7 @@ int main(void) {
         cmocka_unit_test(resumes),
         cmocka_unit_test(reports),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(quantization_aware),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -440,11 +440,12 @@ static void test_qat(void **state) {
     int n = world->size;
     const MeshSpec grids[] = {
         {.dp = n, .tp = 1, .pp = 1}, {.dp = 1, .tp = n, .pp = 1}, {.dp = 1, .tp = 1, .pp = n}};
+    const int jobs[] = {JOB_GPT2, JOB_BERT, job_of(&family_mixtral)};
     if (n > 2) skip();
-    for (int at = 0; at < 4; at += SANITIZED ? 3 : 1) {
-        Layout alone = {.job = at % 2 ? JOB_BERT : JOB_GPT2, .micro_batch = 2, .wide = true};
+    for (int at = 0; at < 6; at += SANITIZED ? 4 : 1) {
+        Layout alone = {.job = jobs[at % 3], .micro_batch = 2, .wide = true};
         CLEANUP(outcome_done) Outcome plain = run(NULL, &alone, 1), frozen;
-        alone.fake_quant = at / 2 ? FAKE_QUANT_INT4 : FAKE_QUANT_INT8;
+        alone.fake_quant = at / 3 ? FAKE_QUANT_INT4 : FAKE_QUANT_INT8;
         double drifted, allowed;
         CLEANUP(outcome_done) Outcome expected = run_perturbed(world, &alone, &drifted);
         allowed = 4 * drifted;

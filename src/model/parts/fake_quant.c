@@ -10,18 +10,43 @@ typedef struct Workspace {
     Tensor largest;        /* row-wise absolute maximum */
 } Workspace;
 
+/* What the matmuls of a layer need: elements, and rows of either. */
+typedef struct Need {
+    int64_t weights, input, rows;
+} Need;
+
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static void widen(Need *need, int64_t rows, int64_t outputs, int64_t inputs) {
+    need->weights = most(need->weights, outputs * inputs);
+    need->input = most(need->input, rows * inputs);
+    need->rows = most(need->rows, most(rows, outputs));
+}
+
+/* The matmuls of an MLP of inner size F, or of all of `experts`. */
+static void widen_mlp(Need *need, const ModelConfig *c, int64_t rows, int64_t experts, int64_t F) {
+    widen(need, rows, experts * (c->gated ? 2 * F : F), c->hidden);
+    widen(need, rows, experts * c->hidden, F);
+}
+
 static Workspace take(const Block *block, Shape shape, Bump *bump) {
     const ModelConfig *c = block->config;
-    int64_t C = c->hidden, width = config_attention(c) / shape.tp, inner = c->inner / shape.tp,
-            rows = shape.B * shape.T;
-    int64_t qkv = attention_rows(c, shape.tp), up = c->gated ? 2 * inner : inner;
-    int64_t outputs = qkv > up ? qkv : up, inputs = C > inner ? C : inner;
-    if (width > inputs) inputs = width;
-    int64_t rows_max = outputs > C ? outputs : C;
+    int64_t rows = shape.B * shape.T, tp = shape.tp;
+    Need need = {0};
+    widen(&need, rows, attention_rows(c, tp), c->hidden);
+    widen(&need, rows, c->hidden, config_attention(c) / tp);
+    if (config_sparse(c, block->index)) {
+        widen_mlp(&need, c, rows * c->top_k, c->experts, c->expert_inner / tp);
+        widen_mlp(&need, c, rows, 1, c->shared_inner / tp);
+    } else {
+        widen_mlp(&need, c, rows, 1, c->inner / tp);
+    }
     Workspace w = {0};
-    w.input = tensor_take(bump, tensor_1d(NULL, shape.dtype, rows * inputs));
-    w.weights = tensor_take(bump, tensor_1d(NULL, shape.dtype, outputs * C));
-    w.largest = tensor_take(bump, tensor_1d(NULL, DT_F32, rows > rows_max ? rows : rows_max));
+    w.input = tensor_take(bump, tensor_1d(NULL, shape.dtype, need.input));
+    w.weights = tensor_take(bump, tensor_1d(NULL, shape.dtype, need.weights));
+    w.largest = tensor_take(bump, tensor_1d(NULL, DT_F32, need.rows));
     return w;
 }
 

@@ -1,5 +1,6 @@
 /* Quantization-aware training (QAT): layers compute with fake-quantized (quantized, then dequantized) weights
- * and inputs, and gradients pass straight through the quantization.
+ * and inputs, and gradients pass straight through the quantization. The routers of mixtures are not
+ * quantized.
  *
  *   int8   weights with one scale per output
  *   int4   weights with one scale per group of INT4_GROUP inputs of an output

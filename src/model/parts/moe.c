@@ -1,5 +1,6 @@
 /* B sequences, T positions, C hidden size; of a set: E experts, K of them per token, F inner size on this
  * rank, R = B*T*K rows. */
+#include "model/parts/fake_quant.h"
 #include "model/parts/moe_set.h"
 
 /* The sets of a model, in the order in which they are computed; returns their number. The experts, which may
@@ -127,9 +128,10 @@ Tensor experts_down(const Block *block, const Tensor *views, const Experts *set)
     return block_param(block, views, set->down);
 }
 
-Status experts_gradient(const Block *block, const Pass *pass, int id, Tensor dw, Tensor dy, Tensor x,
+Status experts_gradient(const Block *block, Pass *pass, int id, Tensor dw, Tensor dy, Tensor x,
                         Tensor offsets) {
     if (!dw.data) return OK;
+    TRY(fake_quant_input(block, pass, id == EXPERTS_DOWN_W || id == SHARED_DOWN_W, &x));
     return grouped_backward_weight(pass->exec, dw, dy, x, offsets, !grad_is_unwritten(block, pass, id));
 }
 
@@ -168,15 +170,22 @@ static Status run_router(const Block *block, Pass *pass, const Experts *set, con
     return expert_gather(pass->exec, s->rows, s->weights, x, s->each, s->slots, set->top);
 }
 
-static Status run_up(const Block *block, const Pass *pass, const Experts *set, const MoeRows *s) {
-    return grouped_forward(pass->exec, s->pre, s->rows, experts_up(block, pass->param, set), s->offsets);
+/* y = x w^T for each expert. `cut`: rows of x and w are split across tensor-parallel ranks. */
+static Status run_experts(const Block *block, Pass *pass, Tensor y, Tensor x, Tensor w, bool cut,
+                          Tensor offsets) {
+    TRY(fake_quant_input(block, pass, cut, &x));
+    TRY(fake_quant_weights(block, pass, cut, &w));
+    return grouped_forward(pass->exec, y, x, w, offsets);
 }
 
-static Status run_here(const Block *block, const Pass *pass, const Experts *set, const MoeRows *s) {
-    Exec *e = pass->exec;
+static Status run_up(const Block *block, Pass *pass, const Experts *set, const MoeRows *s) {
+    return run_experts(block, pass, s->pre, s->rows, experts_up(block, pass->param, set), false, s->offsets);
+}
+
+static Status run_here(const Block *block, Pass *pass, const Experts *set, const MoeRows *s) {
     TRY(run_up(block, pass, set, s));
-    TRY(expert_act_forward(e, s->act, s->pre, s->weights, s->offsets, block->config->act));
-    return grouped_forward(e, s->rows, s->act, experts_down(block, pass->param, set), s->offsets);
+    TRY(expert_act_forward(pass->exec, s->act, s->pre, s->weights, s->offsets, block->config->act));
+    return run_experts(block, pass, s->rows, s->act, experts_down(block, pass->param, set), true, s->offsets);
 }
 
 /* Routes all sets, and starts to send the rows of the last, if its experts are on several ranks. */
@@ -216,10 +225,16 @@ Status moe_rerun(const Block *block, Pass *pass, const MoeSaved *saved, Tensor x
 
 /* ---- backward ---- */
 
-static Status back_down(const Block *block, const Pass *pass, const Experts *set, const MoeRows *s,
-                        Tensor dpre) {
+/* The gradient of run_experts' x. */
+static Status back_experts(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor w, bool cut,
+                           Tensor offsets) {
+    TRY(fake_quant_weights(block, pass, cut, &w));
+    return grouped_backward_input(pass->exec, dx, dy, w, offsets);
+}
+
+static Status back_down(const Block *block, Pass *pass, const Experts *set, const MoeRows *s, Tensor dpre) {
     Exec *e = pass->exec;
-    TRY(grouped_backward_input(e, s->act, s->rows, experts_down(block, pass->param, set), s->offsets));
+    TRY(back_experts(block, pass, s->act, s->rows, experts_down(block, pass->param, set), true, s->offsets));
     TRY(expert_act_backward(e, dpre, s->act, as_vector(s->each), s->act, s->pre, s->weights, s->offsets,
                             block->config->act));
     if (pass->deferred.data) return OK;
@@ -263,7 +278,7 @@ static Status back_up(const Block *block, Pass *pass, const Experts *set, const 
         TRY(expert_gather(e, s->rows, TENSOR_NONE, x, TENSOR_NONE, s->slots, set->top));
         TRY(experts_gradient(block, pass, set->up, dup, dpre, s->rows, s->offsets));
     }
-    return grouped_backward_input(e, s->rows, dpre, experts_up(block, pass->param, set), s->offsets);
+    return back_experts(block, pass, s->rows, dpre, experts_up(block, pass->param, set), false, s->offsets);
 }
 
 Status moe_back_input(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dx, bool add, Tensor dpre,

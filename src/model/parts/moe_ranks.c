@@ -201,11 +201,11 @@ Status moe_ranks_rerun(const Block *block, Pass *pass, const Experts *set, MoeSe
 
 /* ---- backward ---- */
 
-static Status down_gradient(const Block *block, const Pass *pass, const Experts *set, const Received *r) {
+static Status down_gradient(const Block *block, Pass *pass, const Experts *set, const Received *r) {
     return experts_gradient(block, pass, set->down, experts_down(block, pass->grad, set), r->grads, r->act,
                             r->offsets);
 }
-static Status up_gradient(const Block *block, const Pass *pass, const Experts *set, const Received *r) {
+static Status up_gradient(const Block *block, Pass *pass, const Experts *set, const Received *r) {
     return experts_gradient(block, pass, set->up, experts_up(block, pass->grad, set), r->pre, r->inputs,
                             r->offsets);
 }

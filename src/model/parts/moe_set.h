@@ -17,7 +17,7 @@ typedef struct Experts {
 Tensor experts_up(const Block *block, const Tensor *views, const Experts *set);
 Tensor experts_down(const Block *block, const Tensor *views, const Experts *set);
 /* Adds a weight gradient, or stores it, unless the parameter is frozen. */
-MUST_USE Status experts_gradient(const Block *block, const Pass *pass, int id, Tensor dw, Tensor dy, Tensor x,
+MUST_USE Status experts_gradient(const Block *block, Pass *pass, int id, Tensor dw, Tensor dy, Tensor x,
                                  Tensor offsets);
 
 /* Rows to and from each rank, from the first on. */
