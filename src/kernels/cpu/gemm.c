@@ -338,7 +338,8 @@ static Plan plan_within(const Gemm *largest, const Gemm *gemm, const Micro *micr
 
 size_t gemm_within_bytes(const Gemm *largest, const Micro *micro, int threads) {
     Plan plan = plan_of(largest, micro, threads);
-    plan.block_rows = parts_of(BLOCK_AREA, plan.block_cols); /* smaller GEMMs may have other blocks */
+    int64_t area = min_of(BLOCK_AREA, plan.rows * plan.cols); /* smaller GEMMs may have other blocks */
+    plan.block_rows = parts_of(area, plan.block_cols);
     return plan_bytes(&plan, threads);
 }
 

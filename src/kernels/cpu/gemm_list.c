@@ -34,16 +34,17 @@ typedef struct Batch {
 /* For GEMMs of up to `rows` rows, or in blocks of as many. */
 static Batch batch_of(const GemmList *list, const Micro *micro, int64_t rows, void *memory) {
     Batch batch = {.list = list, .micro = micro, .rows = round_up(rows, micro->rows), .memory = memory};
-    int64_t unit = micro->unit, panel = PANEL_BYTES / (micro->cols * micro->size);
+    int64_t unit = micro->unit > 16 ? micro->unit : 16, panel = PANEL_BYTES / (micro->cols * micro->size);
     batch.cols =
         min_of(BLOCK_AREA / batch.rows / micro->cols * micro->cols, round_up(list->largest.n, micro->cols));
+    batch.rows = min_of(batch.rows, round_up(list->largest.m, micro->rows));
     int64_t ahead = AHEAD_BYTES / (batch.cols * (int64_t)dtype_size(list->largest.b.dtype));
     ahead = ahead > LEAST_CHUNK ? ahead : LEAST_CHUNK;
-    batch.chunk = round_up(min_of(min_of(panel, ahead), micro->depth) - unit + 1, unit);
+    batch.chunk = min_of(min_of(panel, ahead), micro->depth) / unit * unit; /* panels are whole cache lines */
     size_t step = (size_t)(batch.chunk * micro->size);
     batch.left = step * (size_t)batch.rows;
     batch.right = step * (size_t)micro->cols;
-    batch.thread = batch.left + batch.right + BLOCK_AREA * sizeof(float);
+    batch.thread = (size_t)round_up((int64_t)(batch.left + batch.right) + batch.rows * batch.cols * 4, LINE);
     return batch;
 }
 
@@ -112,8 +113,9 @@ static void batch_task(const void *context, int64_t task, int thread) {
                    .gemm = batch->list->at(batch->list->context, batch->index[task / batch->blocks])};
     const Gemm *gemm = &block.gemm;
     int64_t at = task % batch->blocks;
-    block.row = at / batch->over * batch->rows, block.col = at % batch->over * batch->cols;
-    block.rows = min_of(batch->rows, gemm->m - block.row),
+    block.row = at / batch->over * batch->rows;
+    block.col = at % batch->over * batch->cols;
+    block.rows = min_of(batch->rows, gemm->m - block.row);
     block.cols = min_of(batch->cols, gemm->n - block.col);
     if (block.rows <= 0) return;
     float *place = gemm->c ? gemm->c + block.row * gemm->n + block.col : NULL;
