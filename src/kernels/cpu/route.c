@@ -258,17 +258,15 @@ static Status route_forward_cpu(Stream *stream, Tensor weights, Tensor experts, 
 typedef struct Spread {
     float softmax[ROW], sigmoid[ROW];
     float log_sum;  /* log of the sum of e^logit */
-    float max;      /* logit */
     float sigmoids; /* their sum, plus 1e-20 */
-    const float *p; /* the one of the balancing loss, which is to be multiplied by the factor */
+    const float *p; /* that of the balancing loss, divided by `factor` */
     float factor;
 } Spread;
 
 static void spread_of(Spread *s, const float *logits, int64_t E, RouteScore kind) {
-    s->max = row_max(logits, E);
-    float sum = row_exp(s->softmax, logits, s->max, E);
+    float max = row_max(logits, E), sum = row_exp(s->softmax, logits, max, E);
     for (int64_t e = 0; e < E; e++) s->softmax[e] /= sum;
-    s->log_sum = s->max + logf(sum);
+    s->log_sum = max + logf(sum);
     s->p = s->softmax;
     s->factor = 1;
     if (kind == ROUTE_SOFTMAX) return;
