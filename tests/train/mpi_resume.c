@@ -356,12 +356,14 @@ static const char *root_path(const Group *world, const char *name, int number) {
 static void load_from_root(Run *run, const RootDisk *disk, const char *dir) {
     CLEANUP(mem_freep) char *step = NULL, *damaged = NULL;
     CLEANUP(mirror_done) Mirror mirror = {0};
+    CLEANUP(json_decrefp) json_t *progress = NULL;
     Runner *r = run->runner;
     assert_ok(ckpt_resume_dir(dir, 0, disk, run->mesh, &step, &damaged));
     assert_ok(mirror_init(&mirror, disk, step));
     assert_int_equal(disk->group->rank == 0, mirror.temporary == NULL);
     CheckpointState state = state_of(run, disk, NULL);
-    assert_ok(ckpt_load(mirror.path, &state, r->stream, NULL, NULL));
+    assert_ok(ckpt_load(mirror.path, &state, r->stream, NULL, &progress));
+    assert_ok(runner_balance_load(r, mirror.path, progress));
     assert_ok(runner_publish(r));
 }
 
@@ -400,7 +402,8 @@ static void test_gathered(void **state) {
 }
 
 /* Ranks that hold different experts start from the weights of one rank. What they save, in the foreground, in
- * the background and through rank 0, one rank would save, and other layouts resume from it. */
+ * the background and through rank 0, one rank would save, and other layouts resume from it, with the load of
+ * the experts that the balancing loss of the next step needs. */
 static void test_experts(void **state) {
     Group *world = ((Ranks *)*state)->world;
     int n = world->size, half = n / 2;
@@ -436,6 +439,8 @@ static void test_experts(void **state) {
         assert_ok(barrier(world));
     }
     resume_and_check(world, JOB_EXPERTS, &layout[0], &alone, &expected, 0);
+    save_half(world, JOB_EXPERTS, &alone, &expected, ALL);
+    resume_and_check(world, JOB_EXPERTS, &alone, &layout[1], &expected, ALL);
 }
 
 /* When rank 0 cannot write, or a rank has a value that is not finite, all ranks return that error, and the

@@ -142,7 +142,7 @@ static inline Run run_new(Group *world, JobKind job, const Layout *layout) {
                        .mesh = run.mesh,
                        .zero = layout->zero,
                        .cp_mode = CONTEXT_RING,
-                       .balance = BALANCE_NONE, /* whose state is not in these checkpoints */
+                       .balance_coef = 0.5, /* so strong that a load which is lost shows in the losses */
                        .sequence = layout->sequence,
                        .dtype = layout->dtype,
                        .schedule = layout->schedule,
@@ -171,6 +171,13 @@ static inline void run_steps(Run *run, int from, int to) {
     assert_ok(stream_sync(run->runner->stream)); /* the caller reads the weights */
 }
 
+static inline json_t *progress_of(const Run *run) {
+    json_t *progress = json_pack("{s:i}", "step", HALF);
+    assert_non_null(progress);
+    assert_ok(runner_balance_save(run->runner, progress));
+    return progress;
+}
+
 /* What a checkpoint of the run has; `disk` may be NULL. */
 static inline CheckpointState state_of(const Run *run, const RootDisk *disk, json_t *progress) {
     CheckpointState state = runner_checkpoint(run->runner);
@@ -181,7 +188,7 @@ static inline CheckpointState state_of(const Run *run, const RootDisk *disk, jso
 
 static inline Status run_save_to(const Run *run, Group *world, const RootDisk *disk, const char *dir) {
     const Runner *r = run->runner;
-    CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
+    CLEANUP(json_decrefp) json_t *progress = progress_of(run);
     CheckpointState state = state_of(run, disk, progress);
     Status status = OK;
     if (run->mesh || world->rank == 0) status = ckpt_save(dir, HALF, &state, r->stream, 1);
@@ -209,7 +216,7 @@ static inline Background *background_of(const Run *run, const RootDisk *disk) {
 static inline Status run_save_background(const Run *run, Background *background, const RootDisk *disk,
                                          const char *dir) {
     const Runner *r = run->runner;
-    CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
+    CLEANUP(json_decrefp) json_t *progress = progress_of(run);
     CheckpointState state = state_of(run, disk, progress);
     TRY(background_begin(background, dir, HALF, &state, 1));
     TRY(background_copied(background));
@@ -227,6 +234,7 @@ static inline void run_load(Run *run, const char *dir) {
     CheckpointState state = state_of(run, NULL, NULL);
     assert_ok(ckpt_load(step, &state, r->stream, NULL, &progress));
     assert_int_equal(json_integer_value(json_object_get(progress, "step")), HALF);
+    assert_ok(runner_balance_load(r, step, progress));
     assert_ok(runner_publish(r));
 }
 
@@ -259,13 +267,14 @@ static inline int remove_temp_dir(void **state) {
 
 /* ---- comparing ---- */
 
-/* The parameters and the optimizer's state of one rank, loaded from a checkpoint. */
+/* The parameters, the optimizer's state and the progress of one rank, loaded from a checkpoint. */
 typedef struct LoadedState {
     Device *device;
     Stream *stream;
     Model *model;
     Store *store[1 + OPTIM_STATES];
     OptimSpec optim;
+    json_t *progress;
 } LoadedState;
 
 static inline void loaded_done(LoadedState *loaded) {
@@ -273,13 +282,14 @@ static inline void loaded_done(LoadedState *loaded) {
     model_free(loaded->model);
     stream_free(loaded->stream);
     test_device_free(loaded->device);
+    json_decref(loaded->progress);
 }
 
-static inline CheckpointState state_loaded(const LoadedState *loaded, json_t *progress) {
+static inline CheckpointState state_loaded(const LoadedState *loaded) {
     return (CheckpointState){.params = loaded->store[0],
                              .state = &loaded->store[1],
                              .optim = &loaded->optim,
-                             .progress = progress};
+                             .progress = loaded->progress};
 }
 
 static inline LoadedState load_state(JobKind job, int optimizer, bool words, const char *dir) {
@@ -294,8 +304,8 @@ static inline LoadedState load_state(JobKind job, int optimizer, bool words, con
     }
     assert_ok(ckpt_latest(dir, &step));
     assert_non_null(step);
-    CheckpointState state = state_loaded(&loaded, NULL);
-    assert_ok(ckpt_load(step, &state, loaded.stream, NULL, NULL));
+    CheckpointState state = state_loaded(&loaded);
+    assert_ok(ckpt_load(step, &state, loaded.stream, NULL, &loaded.progress));
     return loaded;
 }
 
@@ -360,8 +370,7 @@ static inline void assert_same_checkpoint(const char *dir, const char *other) {
 /* The first rank alone saves the same state: the same files with the same bytes. */
 static inline void assert_one_rank_saves_the_same(const LoadedState *loaded, const char *dir,
                                                   const char *again) {
-    CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
-    CheckpointState state = state_loaded(loaded, progress);
+    CheckpointState state = state_loaded(loaded);
     assert_ok(ckpt_save(again, HALF, &state, loaded->stream, 1));
     assert_same_checkpoint(dir, again);
 }
