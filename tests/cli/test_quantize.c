@@ -183,7 +183,7 @@ static void logits_of(const char *model, float *ret_logits) {
  * MLPs, and mixtures, some of whose tokens choose other experts. */
 static void test_grouped(void **state) {
     static const char *const models[] = {"llama-3", "qwen2", "qwen3", "mixtral", "qwen2-moe", "qwen3-moe"};
-    enum { V = 96 };
+    enum { V = 96, MIXTURES = 6 }; /* from this file on */
     static float exact[SPAN * V], found[SPAN * V];
     for (int i = 0; i < 12; i++) {
         char model[512], out[32];
@@ -198,8 +198,8 @@ static void test_grouped(void **state) {
             apart += pow((double)found[k] - exact[k], 2);
             size += pow(exact[k], 2);
         }
-        double error = sqrt(apart / size);
-        if (!(error < (four ? 0.4 : 0.05)) || error == 0) fail_msg("%s: relative error %g", out, error);
+        double error = sqrt(apart / size), limit = four ? 0.4 : i < MIXTURES ? 0.05 : 0.1;
+        if (!(error < limit) || error == 0) fail_msg("%s: relative error %g", out, error);
     }
 }
 

@@ -13,7 +13,7 @@ Each case is a Hugging Face checkpoint (config.json, model.safetensors) plus
     golden.json               losses, learning rates, prompts and their greedy continuations
     golden.safetensors        inputs and logits (names: see README.md)
     grads/model.safetensors   gradient of every parameter for the evaluation batch, under the parameter's name
-    final/model.safetensors   some cases: weights after the ten optimizer steps
+    final/model.safetensors   some cases: weights after the optimizer steps
     eval.jsonl                regression and multi-label cases: examples whose scores are in golden.json
 
 Everything is computed in fp32 on the CPU with eager attention. All parameters are random, including biases and
@@ -43,7 +43,7 @@ from transformers.generation.logits_process import (TemperatureLogitsWarper, Top
 CASES = Path(__file__).resolve().parent / "cases"
 VOCAB = 96
 POSITIONS = 40
-STEPS, WARMUP, PEAK = 10, 3, 1e-3
+STEPS, MIXTURE_STEPS, WARMUP, PEAK = 10, 20, 3, 1e-3
 MICROS = 2  # micro-batches per step
 NEW_TOKENS = 24
 ROUTER_MARGIN = 1e-4  # rounding must not change a token's experts
@@ -416,12 +416,12 @@ def objective(sum_lists):
     return total, parts, counts
 
 
-def lr_at(step):
-    """Learning rate at step 1 .. STEPS: rises linearly to PEAK at step WARMUP, then falls linearly and would reach 0 at
-    step STEPS + 1."""
+def lr_at(step, steps):
+    """Learning rate at step 1 .. steps: rises linearly to PEAK at step WARMUP, then falls linearly and would reach 0 at
+    step steps + 1."""
     if step <= WARMUP:
         return PEAK * step / WARMUP
-    return PEAK * (STEPS + 1 - step) / (STEPS + 1 - WARMUP)
+    return PEAK * (steps + 1 - step) / (steps + 1 - WARMUP)
 
 
 def optimizer_for(model, decay):
@@ -432,14 +432,15 @@ def optimizer_for(model, decay):
 
 
 def train(model, spec, batches, arrays, facts, routing):
-    """Run ten AdamW steps of two micro-batches; add the inputs to arrays and the losses to facts."""
+    """Run AdamW steps of two micro-batches; add the inputs to arrays and the losses to facts."""
     decay = spec.get("decay", 0.01)
     optimizer = optimizer_for(model, decay)
     losses, norms, rates, counts_list = [], [], [], []
     balance = Balance(spec, routing) if routing.routers else None
+    steps = MIXTURE_STEPS if balance else STEPS
     more = {"aux": [], "z": [], "objectives": []} if "z" in spec else {}
     sent = []  # tokens of each expert
-    for step in range(1, STEPS + 1):
+    for step in range(1, steps + 1):
         micros = [batches.draw() for _ in range(MICROS)]
         for m, batch in enumerate(micros):
             arrays.update({f"step.{step}.{m}.{key}": value for key, value in batch.items()})
@@ -457,15 +458,15 @@ def train(model, spec, batches, arrays, facts, routing):
             for key, value in (("aux", aux), ("z", z), ("objectives", loss)):
                 more[key].append(value.item())
         for group in optimizer.param_groups:
-            group["lr"] = lr_at(step)
+            group["lr"] = lr_at(step, steps)
         optimizer.zero_grad()
         loss.backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
         optimizer.step()
-        rates.append(lr_at(step))
+        rates.append(lr_at(step, steps))
         counts_list.append(counts)
     facts["train"] = {
-        "steps": STEPS, "micros": MICROS, "warmup": WARMUP, "peak_lr": PEAK, "weight_decay": decay,
+        "steps": steps, "micros": MICROS, "warmup": WARMUP, "peak_lr": PEAK, "weight_decay": decay,
         "betas": [0.9, 0.999], "eps": 1e-8, "clip": 1.0,
         "schedule": "lr(step) = peak * step / warmup up to the warm-up's end, then "
                     "peak * (steps + 1 - step) / (steps + 1 - warmup); step counts from 1",

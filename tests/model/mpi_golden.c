@@ -1,4 +1,4 @@
-/* Tests parallel layouts against PyTorch: losses and gradient norms of ten AdamW steps of each golden case,
+/* Tests parallel layouts against PyTorch: losses and gradient norms of the AdamW steps of each golden case,
  * with two ranks in data, tensor or pipeline parallelism, and with four ranks in two of these at once.
  *
  * Ranks: 2 4 */

@@ -1,4 +1,4 @@
-/* Tests against PyTorch and transformers in fp32: logits, losses, all gradients and ten optimizer steps, for
+/* Tests against PyTorch and transformers in fp32: logits, losses, all gradients and optimizer steps, for
  * each golden case and kernel backend. Prints the largest differences. */
 #include "model/golden.h"
 
@@ -9,7 +9,7 @@
 /* Tolerances. */
 #define LOGIT_LIMIT    1e-4 /* absolute */
 #define GRADIENT_LIMIT 1e-3 /* relative to the norm, for each parameter */
-#define LOSS_LIMIT     1e-4 /* relative, over ten steps */
+#define LOSS_LIMIT     1e-4 /* relative, over all steps */
 
 typedef struct Spec {
     const char *name, *kernels;
@@ -192,9 +192,9 @@ static double check_steps(Golden *golden) {
     return max_error;
 }
 
-/* Compares the weights after ten steps, if the case includes them. Such cases use strong weight decay, which
- * exposes parameters that are decayed but should not be. qkv biases are excluded: the gradient of the key
- * bias is only rounding error, which Adam scales up to full steps. */
+/* Compares the weights after the last step, if the case includes them. Such cases use strong weight decay,
+ * which exposes parameters that are decayed but should not be. qkv biases are excluded: the gradient of the
+ * key bias is only rounding error, which Adam scales up to full steps. */
 static double check_final(Golden *golden, char *ret_name) {
     CLEANUP(store_freep) Store *expected = load_store(golden, "final");
     ret_name[0] = 0;
@@ -209,7 +209,7 @@ static double check_final(Golden *golden, char *ret_name) {
                        (float *)params->flat[i].data + slot->offset, (size_t)slot->count * sizeof(float));
         }
     double max_error = compare_stores(params, expected, 1, ret_name);
-    if (!(max_error <= 1e-4)) fail_msg("%s after ten steps: relative error %g", ret_name, max_error);
+    if (!(max_error <= 1e-4)) fail_msg("%s after the last step: relative error %g", ret_name, max_error);
     return max_error;
 }
 
@@ -222,7 +222,7 @@ static void test_case(void **state) {
     double logits = check_logits(&golden, batch), loss = check_eval_loss(&golden, batch);
     double gradient = check_gradients(&golden, batch, gradient_name);
     double steps = check_steps(&golden), final = check_final(&golden, final_name);
-    print_message("%-20s %s: logits %.1e  loss %.1e  gradients %.1e (%s)  ten steps %.1e", spec->name,
+    print_message("%-20s %s: logits %.1e  loss %.1e  gradients %.1e (%s)  steps %.1e", spec->name,
                   spec->kernels, logits, loss, gradient, gradient_name, steps);
     if (final_name[0]) print_message("  final weights %.1e (%s)", final, final_name);
     print_message("\n");
