@@ -3,15 +3,16 @@
 
     python bench/compare_decode.py --model DIR --llama LLAMA/build/bin [--threads 1,2] [--batch 12]
 
-DIR is a GPT-2 checkpoint in fp32; random weights are fine. LLAMA/build/bin has llama-bench and, for --batch,
-llama-batched-bench; without --llama, only weft is measured. The script writes llama.cpp's files with `weft convert` and
-weft's with `weft quantize`, in --work.
+DIR is the checkpoint of a language model in fp32, of a mixture of experts too; random weights are fine.
+LLAMA/build/bin has llama-bench and, for --batch, llama-batched-bench; --llama may also be a Python interpreter with the
+package xllamacpp, with --batch 1. Without --llama, only weft is measured. The script writes llama.cpp's files with `weft
+convert` and weft's with `weft quantize`, in --work.
 
 Each row is a weight type: fp32 is compared with llama.cpp's f32, bf16 with the faster of f16 and bf16, int8 with q8_0,
 and int4 with q4_0, whose token embedding is q8_0. A measurement is a prompt of --prompt tokens, followed by --tokens
 tokens one at a time. A process repeats it; of these repetitions and of all rounds, the fastest counts, because other
 load can only slow one down. Each process is pinned to one CPU per thread, and the sides alternate. weft's times include
-sampling; llama.cpp's do not. --batch adds tokens/s for several sequences with the same prompt.
+sampling; llama.cpp's only with xllamacpp. --batch adds tokens/s for several sequences with the same prompt.
 
 Read bandwidth (threads reading 256 MB by a plain loop) is measured before and after each of weft's measurements, because
 it varies on a shared machine. The column "bandwidth" is the weights' size per token time, relative to the highest of its
@@ -22,6 +23,8 @@ import argparse
 import json
 import os
 import platform
+import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -75,6 +78,21 @@ int main(int argc, char **argv) {
 }
 """
 
+XLLAMACPP = r"""
+import json, sys
+import xllamacpp
+path, threads, prompt, tokens, repeats = sys.argv[1], *map(int, sys.argv[2:])
+params = xllamacpp.CommonParams()
+params.model.path = path
+params.n_ctx, params.n_parallel, params.n_gpu_layers = prompt + tokens + 64, 1, 0
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+server = xllamacpp.Server(params)
+done = [server.handle_completions({"prompt": [7 * i % 1000 for i in range(prompt)], "n_predict": tokens + 1,
+                                   "temperature": 0, "ignore_eos": True, "cache_prompt": False})["timings"]
+        for _ in range(repeats + 1)]
+print(json.dumps([min(t[name] for t in done) for name in ("prompt_ms", "predicted_per_token_ms")]))
+"""
+
 
 def run(command, threads):
     pinned = ["taskset", "-c", ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0))[:threads])] + command
@@ -126,6 +144,10 @@ class Sides:
                      for field, steps in (("prefill_s", 1), ("decode_s", self.args.tokens)))
 
     def llama(self, dtype, threads, batch):
+        if self.args.llama.is_file():
+            out = run([str(self.args.llama), "-c", XLLAMACPP, str(self.gguf(dtype))] +
+                      [str(n) for n in (threads, self.args.prompt, self.args.tokens, self.args.repeats)], threads)
+            return tuple(1e-3 * ms for ms in json.loads(out.splitlines()[-1]))
         common = ["-m", str(self.gguf(dtype)), "-t", str(threads)]
         if batch > 1:
             out = run([str(self.args.llama / "llama-batched-bench"), *common, "-npp", str(self.args.prompt), "-ntg",
@@ -144,11 +166,22 @@ class Sides:
         return tuple(float(word) for word in run([str(self.bandwidth_tool), str(threads)], threads).split()[:2])
 
     def read_bytes(self, kind):
-        """Bytes of weights read per step: the checkpoint without position embeddings, in the compute type."""
+        """Bytes of weights read per step, in the compute type: the checkpoint without position embeddings and without
+        the share of the experts that a token does not use."""
         config = json.loads((self.args.model / "config.json").read_text())
-        total = sum(path.stat().st_size for path in Path(self.weft_models[kind]).glob("*.safetensors"))
-        positions = config["n_positions"] * config["n_embd"] * 4
-        return (total - positions) / (2 if kind == "bf16" else 1)
+        experts = config.get("num_local_experts", config.get("num_experts", 0))
+        idle = 1 - config["num_experts_per_tok"] / experts if experts else 0
+        total = 0
+        for path in Path(self.weft_models[kind]).glob("*.safetensors"):
+            with open(path, "rb") as file:
+                header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+            for name, tensor in header.items():
+                if name == "__metadata__" or re.search(r"wpe|embed\.position", name):
+                    continue
+                routed = re.search(r"\.experts\.|\.moe\.(up|down)\.", name)
+                begin, end = tensor["data_offsets"]
+                total += (end - begin) * (1 - idle if routed else 1)
+        return total / (2 if kind == "bf16" else 1)
 
 
 def measure(sides, args):
@@ -207,7 +240,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--weft", default=str(ROOT / "build/release/weft"))
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--llama", type=Path, help="folder with llama-bench; without it, measure only weft")
+    parser.add_argument("--llama", type=Path, help="folder with llama-bench, or a Python interpreter with xllamacpp; without it, measure only weft")
     parser.add_argument("--work", type=Path, help="folder for converted models (default: temporary)")
     parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS))
@@ -218,6 +251,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    if args.llama and args.llama.is_file() and args.batch > 1:
+        sys.exit("--llama: xllamacpp cannot measure several sequences; add --batch 1")
     with tempfile.TemporaryDirectory() as folder:
         work = args.work or Path(folder)
         work.mkdir(parents=True, exist_ok=True)
