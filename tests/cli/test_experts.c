@@ -106,11 +106,12 @@ static void quantization_aware(void **state) {
     assert_non_null(file);
     for (int i = 0; i < 400; i++) fprintf(file, "%d little numbers, ", i * i % 97);
     assert_int_equal(fclose(file), 0);
+    assert_int_equal(truncate(text, 470 * 16), 0); /* `eval` also reads a last sequence that is shorter */
     for (int i = 0; i < 2; i++) {
         path_in(run, types[i]);
         snprintf(out, sizeof out, "%s-out", run);
         Ran ran = program_run(TRAIN, "--hidden", "32", "--lr", "3e-3", "--val", text, "--eval-batches", "0",
-                              "--no-cross-document", "--quantize-aware", types[i], "--steps", "40", "--out",
+                              "--no-cross-document", "--quantize-aware", types[i], "--steps", "100", "--out",
                               run, "--json");
         assert_int_equal(ran.code, 0);
         CLEANUP(json_decrefp) json_t *trained = json_loads(ran.out, 0, NULL);
@@ -124,7 +125,7 @@ static void quantization_aware(void **state) {
         double aware = json_number_at(trained, "val_loss"),
                plain = json_number_at(json_array_get(models, 0), "loss"),
                quantized = json_number_at(json_array_get(models, 1), "loss");
-        if (!(fabs(aware - quantized) < 1e-4 && fabs(aware - quantized) < fabs(plain - quantized) / 2))
+        if (!(fabs(aware - quantized) < fabs(plain - quantized) / 10))
             fail_msg("%s: validation loss %.7f, quantized %.7f, not quantized %.7f", types[i], aware,
                      quantized, plain);
         ran_done(&ran);
