@@ -127,9 +127,11 @@ typedef struct WorkerState {
     const bool *pending; /* saving: per unit, whether it has an outer_grad */
 } WorkerState;
 
-/* What replicas have not sent yet of their gradients (shard_residual), as "replica-N.grad_residual.NAME". */
+/* What replicas have not sent yet of their gradients (shard_residual), as "replica-N.grad_residual.NAME". If
+ * `experts` adjacent ones divide the experts, these have one tensor of experts' residuals. */
 typedef struct ReplicaState {
     int count, index; /* number of replicas; the one that this rank belongs to */
+    int experts;
     Store *residual;
 } ReplicaState;
 
@@ -181,16 +183,17 @@ typedef struct ModelDir {
  * It need not exist. */
 MUST_USE Status model_dir_open(ModelDir *ret_dir, const char *path);
 void model_dir_done(ModelDir *dir);
-/* The number of workers of a checkpoint, and of replicas with residuals. */
+/* The number of workers of a checkpoint, of replicas with residuals, and of those that divide the experts. */
 typedef struct SavedCounts {
-    int64_t workers, replicas;
+    int64_t workers, replicas, experts;
 } SavedCounts;
 
 /* Loads the elements that the stores contain, bit for bit, and the progress, which the caller releases; both
  * results may be NULL. Refuses a checkpoint of another optimizer. Worker i of a checkpoint with W becomes the
  * workers i, i + W and so on; without workers, the run continues with the optimizer state of the first. Of a
  * checkpoint without workers, all have the same state. Residuals are loaded if the number of replicas is the
- * same. What the checkpoint lacks is left unchanged. With `disk`, as hf_weights_receive. */
+ * same, and those of experts if as many divide them. What the checkpoint lacks is left unchanged. With
+ * `disk`, as hf_weights_receive. */
 MUST_USE Status ckpt_load(const char *dir, const CheckpointState *into, Stream *stream,
                           SavedCounts *ret_counts, json_t **ret_progress);
 

@@ -75,6 +75,7 @@ typedef struct StateList {
     int state;
     int writer;       /* the worker or replica, if they have their own */
     const bool *unit; /* NULL: all units have them */
+    int experts;      /* the number of writers that have experts; 0: all have */
 } StateList;
 
 static Status list_state(SaveList *list, int file, int at, const CheckpointState *saved, StateList what) {
@@ -83,6 +84,7 @@ static Status list_state(SaveList *list, int file, int at, const CheckpointState
         const ParamDesc *desc = param.desc;
         const char *kind = what.kind ? what.kind : optim_state_name(saved->optim, desc, what.state);
         if (desc->frozen || !kind || (what.unit && !what.unit[param.ref.unit])) continue;
+        if (desc->expert && what.experts && what.writer >= what.experts) continue;
         char name[STATE_NAME];
         HfTensor tensor = checkpoint_state_tensor(desc);
         checkpoint_state_name(name, list->owner[at], what.writer, kind, desc);
@@ -125,19 +127,23 @@ static Status list_workers(SaveList *list, int file, int at, const CheckpointSta
     return list_state(list, file, at + 2, state, (StateList){.kind = "outer_momentum"});
 }
 
-/* Units in pieces have no residual, and neither has one that two stages share. */
+/* Units in pieces have no residual, and neither has one that two stages share, or of experts that no other
+ * replica has. */
 static Status list_residuals(SaveList *list, int file, int at, const CheckpointState *state) {
     const Store *store = list->store[at];
     CLEANUP(mem_freep) bool *whole = NULL;
     TRY(mem_new((size_t)store->model->units, sizeof *whole, &whole));
     bool piped = state->mesh && state->mesh->extent[AXIS_PP] > 1;
+    int same = state->replicas.count / state->replicas.experts; /* replicas with the same experts */
     for (int u = 0; u < store->model->units; u++) {
         const ParamList *params = &store->model->unit[u];
-        whole[u] = store->unit[u].pieces < 2 && !(piped && params->count && params->desc[0].shared);
+        const ParamDesc *desc = params->desc;
+        if (!params->count) continue;
+        whole[u] = store->unit[u].pieces < 2 && !(piped && desc->shared) && !(desc->expert && same < 2);
     }
     for (int r = 0; r < state->replicas.count; r++)
         TRY(list_state(list, file, at, state,
-                       (StateList){.kind = "grad_residual", .writer = r, .unit = whole}));
+                       (StateList){.kind = "grad_residual", .writer = r, .unit = whole, .experts = same}));
     return OK;
 }
 
@@ -167,7 +173,10 @@ static Status write_progress(const char *dir, int64_t step, const CheckpointStat
                              state->progress, "checksums", checksums);
     if (!json) return FAILED("%s: out of memory", path);
     if (state->workers.count) json_object_set_new(json, "workers", json_integer(state->workers.count));
-    if (state->replicas.count) json_object_set_new(json, "replicas", json_integer(state->replicas.count));
+    if (state->replicas.count) {
+        json_object_set_new(json, "replicas", json_integer(state->replicas.count));
+        json_object_set_new(json, "replica_experts", json_integer(state->replicas.experts));
+    }
     TRY(checksums_seal(json));
     return json_write_file(path, json);
 }

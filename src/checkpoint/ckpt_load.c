@@ -26,6 +26,8 @@ typedef struct StateLoad {
     int state;
     SaveOwner owner;
     int writer, writers; /* the worker or replica whose tensors to load, and their number in the file */
+    int experts;         /* adjacent writers that have one tensor of experts; 0: 1 */
+    bool lacks_experts;  /* the file has no tensors of experts for these writers */
     bool may_lack;
 } StateLoad;
 
@@ -59,10 +61,12 @@ static Status load_state(const StateSource *from, const char *name, bool may_lac
 /* The tensors of all writers, since rank 0 sends them to all ranks in order; without it, those of one. */
 static Status load_param(const StateSource *from, const StateLoad *what, const char *kind,
                          const ParamDesc *desc, ParamRef ref, Store *store) {
-    int writers = what->owner == SAVE_SHARED ? 1 : what->writers;
+    int writers = what->owner == SAVE_SHARED ? 1 : what->writers, writer = what->writer;
+    if (desc->expert && what->lacks_experts) return OK;
+    if (desc->expert && what->experts) writers /= what->experts, writer /= what->experts;
     for (int w = 0; w < writers; w++) {
         char name[STATE_NAME];
-        bool wanted = what->owner == SAVE_SHARED || w == what->writer;
+        bool wanted = what->owner == SAVE_SHARED || w == writer;
         if (!wanted && !from->disk) continue;
         checkpoint_state_name(name, what->owner, w, kind, desc);
         TRY(load_state(from, name, what->may_lack, desc, ref, wanted ? store : NULL, store));
@@ -112,6 +116,8 @@ static Status load_optimizer(const char *dir, const CheckpointState *into, Saved
                       .owner = SAVE_REPLICA,
                       .writer = replicas->index,
                       .writers = replicas->count,
+                      .experts = replicas->experts,
+                      .lacks_experts = replicas->experts != saved.experts,
                       .may_lack = true};
     return load_states(&from, left, replicas->residual);
 }
@@ -141,6 +147,8 @@ static Status read_progress(const char *dir, const OptimSpec *optim, SavedCounts
     TRY(check_optimizer(path, json, optim));
     TRY(json_get_int(json, path, "workers", 0, 1 << 20, &ret_counts->workers));
     TRY(json_get_int(json, path, "replicas", 0, 1 << 20, &ret_counts->replicas));
+    ret_counts->experts = 1;
+    TRY(json_get_int(json, path, "replica_experts", 1, 1 << 20, &ret_counts->experts));
     json_t *progress = json_object_get(json, "progress");
     if (!json_is_object(progress)) return FAILED("%s: 'progress' is missing", path);
     *ret_progress = json_incref(progress);

@@ -156,11 +156,13 @@ static Status write_item(const Snapshot *snapshot, SaveList *list, SnapshotCurso
     return OK;
 }
 
-/* What all have is only assigned to those that write it. */
+/* What all have is only assigned to those that write it. Replicas that divide the experts are one writer of
+ * them. */
 static bool is_writer(const Snapshot *snapshot, const SaveItem *item) {
     SaveOwner owner = snapshot->owner[item->store];
+    int experts = holders_of(snapshot->store[0], item->ref.unit).experts;
     if (owner == SAVE_SHARED) return true;
-    return item->writer == (owner == SAVE_REPLICA ? snapshot->replica : snapshot->worker);
+    return item->writer == (owner == SAVE_REPLICA ? snapshot->replica / experts : snapshot->worker);
 }
 
 Status snapshot_write(const Snapshot *snapshot, SaveList *list, SnapshotCursor *cursor,

@@ -135,11 +135,10 @@ static Status list_micro_batches(Enumerator *it) {
 static Status list_experts(Enumerator *it) {
     int64_t experts = it->model->experts ? it->model->experts : 1;
     int first = it->at.grid, number = 0;
-    bool whole = it->spec->base.config.run.grad_type == GRAD_INT8; /* which a plan refuses otherwise */
     for (int ep = 1; ep <= experts; ep++) {
         if (experts % ep) continue;
         it->at.grid = first * it->space->divisions + number++;
-        if (is_fixed(it, FIXED_EXPERTS) ? ep != mesh_experts(it->spec->base.mesh) : whole && ep > 1) continue;
+        if (is_fixed(it, FIXED_EXPERTS) && ep != mesh_experts(it->spec->base.mesh)) continue;
         if (mesh_copies(it->at.mesh) % ep) continue;
         it->at.mesh.ep = ep > 1 ? ep : 0;
         it->space->divided |= ep > 1;

@@ -479,6 +479,7 @@ CheckpointState runner_checkpoint(const Runner *runner) {
     if (runner->residual)
         state.replicas = (ReplicaState){.count = mesh->shard->size * mesh->replica->size,
                                         .index = mesh_number(mesh, AXES_COPIES, mesh->rank),
+                                        .experts = mesh->ep,
                                         .residual = runner->residual};
     return state;
 }

@@ -223,8 +223,6 @@ static Status check_divided(const RunnerSpec *run, const ModelConfig *c, const M
     }
     if (run->outer.every)
         return USAGE("{ep} %d cannot be combined with {sync-every}; drop one of them", mesh->ep);
-    if (run->grad_type == GRAD_INT8)
-        return USAGE("{grad-dtype} int8 cannot be combined with {ep} %d; use {grad-dtype} bf16", mesh->ep);
     return OK;
 }
 

@@ -324,7 +324,8 @@ static double checkpoint_bytes(const Trainer *t) {
         for (int k = 0; k < optim_states(state.optim); k++)
             copies += optim_state_name(state.optim, param.desc, k) != NULL;
         if (workers) copies = workers * copies + 2;
-        copies += state.replicas.count;
+        if (state.replicas.count)
+            copies += state.replicas.count / (param.desc->expert ? state.replicas.experts : 1);
         if (param.desc->frozen) copies = 1;
         bytes += (double)sizeof(float) * copies * (double)param_count(param.desc);
     }
@@ -432,12 +433,17 @@ static void note_workers(const Trainer *t, int64_t saved, int64_t now) {
             (long long)saved, (long long)now, (long long)saved);
 }
 
-static void note_residuals(const Trainer *t, int64_t saved, int64_t now) {
-    if (saved && saved != now)
+static void note_residuals(const Trainer *t, SavedCounts saved, const ReplicaState *now) {
+    if (saved.replicas && saved.replicas != now->count)
         progress_line(
             t->progress,
             "the checkpoint's rounding errors of {grad-dtype} int8 belong to %lld replicas and are dropped",
-            (long long)saved);
+            (long long)saved.replicas);
+    else if (saved.replicas && saved.experts != now->experts)
+        progress_line(t->progress,
+                      "the checkpoint's rounding errors of {grad-dtype} int8 of the experts belong to {ep} "
+                      "%lld and are dropped",
+                      (long long)saved.experts);
 }
 
 /* Restores the run's state from a checkpoint. */
@@ -457,7 +463,7 @@ static Status load(Trainer *t, const char *dir, json_t **ret_progress) {
     TRY(ckpt_load(disk ? mirror.path : dir, &state, runner->stream, &saved, &progress));
     TRY(runner_publish(runner));
     note_workers(t, saved.workers, state.workers.count);
-    note_residuals(t, saved.replicas, state.replicas.count);
+    note_residuals(t, saved, &state.replicas);
     TRY(resume_exchange(t, dir, json_object_get(progress, "sync")));
     int64_t tokens = 0;
     TRY(json_get_int(progress, dir, "step", 1, INT64_MAX, &t->step));

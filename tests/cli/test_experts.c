@@ -54,17 +54,18 @@ static void records_use(void **state) {
     assert_int_equal(steps, 6);
 }
 
-/* A run that stops between steps continues with the load of the step before: the same bits. */
-static void resumes(void **state) {
+/* A run that stops between steps continues with the load of the step before, and with what ranks that divide
+ * the experts have not sent yet of their gradients: the same bits. */
+static void check_resumed(const char *name, const char *ranks, const char *ep, const char *grads) {
     char whole[128], parts[128];
-    path_in(whole, "whole");
-    path_in(parts, "parts");
-    assert_runs(program_run(TRAIN, "--steps", "8", "--schedule", "constant", "--warmup", "0",
-                            "--balance-coef", "1", "--out", whole));
-    assert_runs(program_run(TRAIN, "--steps", "4", "--schedule", "constant", "--warmup", "0",
-                            "--balance-coef", "1", "--out", parts));
-    assert_runs(program_run(TRAIN, "--steps", "8", "--schedule", "constant", "--warmup", "0",
-                            "--balance-coef", "1", "--out", parts, "--resume"));
+    path_in(whole, name);
+    snprintf(parts, sizeof parts, "%.100s-parts", whole);
+#define STEADY                                                                                               \
+    TRAIN, "--schedule", "constant", "--warmup", "0", "--balance-coef", "1", "--ranks", ranks, "--ep", ep,   \
+        "--grad-dtype", grads
+    assert_runs(program_run(STEADY, "--steps", "8", "--out", whole));
+    assert_runs(program_run(STEADY, "--steps", "4", "--out", parts));
+    assert_runs(program_run(STEADY, "--steps", "8", "--out", parts, "--resume"));
     static const char *const names[] = {"latest/model.safetensors", "latest/optimizer.safetensors"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char a[256], b[256];
@@ -78,6 +79,13 @@ static void resumes(void **state) {
         assert_int_equal(first_size, second_size);
         assert_memory_equal(first, second, first_size);
     }
+}
+
+static void resumes(void **state) {
+    (void)state;
+    check_resumed("whole", "1", "1", "fp32");
+    check_resumed("divided", "4", "2", "int8");
+    check_resumed("apart", "2", "2", "int8");
 }
 
 static void reports(void **state) {

@@ -791,8 +791,6 @@ static void refuses_plans(void **state) {
                    "--dp", "6", "--ep", "3");
     assert_refused(2, "--ep 2 cannot be combined with --sync-every; drop one of them", "plan", "moe-1m",
                    "--dp", "2", "--ep", "2", "--sync-every", "4");
-    assert_refused(2, "--grad-dtype int8 cannot be combined with --ep 2; use --grad-dtype bf16", "plan",
-                   "moe-1m", "--dp", "2", "--ep", "2", "--grad-dtype", "int8");
     assert_refused(2,
                    "the 2 tokens of a sequence on each rank, with --cp 2, are not a multiple of --tp 4; use "
                    "--seq 8",

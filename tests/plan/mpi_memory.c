@@ -183,6 +183,7 @@ static void experts(void **state) {
                                  .schedule = zero % 2 ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B,
                                  .sequence = shape == 1 && zero / 2,
                                  .offload = zero == 1 ? OFFLOAD_ACTIVATIONS : OFFLOAD_NONE,
+                                 .grad_type = shape == 4 ? GRAD_BF16 : (GradType)((zero + shape) % 3),
                                  .optimizer = (zero + shape) % 4,
                                  .dtype = zero % 2 ? DT_BF16 : DT_F32};
                 layout.mesh.dp = world->size / (int)mesh_ranks(layout.mesh, AXES_ALL);

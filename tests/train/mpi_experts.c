@@ -215,6 +215,28 @@ static void test_16_bits(void **state) {
     }
 }
 
+/* Experts' gradients travel in fewer bits between the ranks that have the same ones. */
+static void test_types(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    if (world->size == 1 || world->size > 4) skip();
+    Layout alone = mixture(1, REFERENCE_MICRO);
+    alone.top_k = EXPERTS;
+    CLEANUP(outcome_done) Outcome expected;
+    run_each(world, &alone, 1, compared_steps(), reference_run, &expected);
+    for (int turn = 0; turn < 2 * grids_tried(world->size); turn++) {
+        Layout layout = alone;
+        layout.mesh = grid_of(world->size, 4 + turn / 2);
+        layout.zero = turn % 4;
+        layout.micro_batch = 1;
+        layout.grad_type = turn % 2 ? GRAD_INT8 : GRAD_BF16;
+        CLEANUP(outcome_done) Outcome found = run(world, &layout, compared_steps());
+        for (int step = 0; step < compared_steps(); step++)
+            if (!(relative_diff(found.loss[step], expected.loss[step]) <= 1e-3))
+                fail_msg("%s: %s gradients: step %d: loss %.9g, on one rank %.9g", layout_text(&layout),
+                         grad_type_names[layout.grad_type], step + 1, found.loss[step], expected.loss[step]);
+    }
+}
+
 /* ---- gradients ---- */
 
 /* What is done to a trial before it runs. Weights do not change, so that each step shows gradients alone. */
@@ -408,6 +430,7 @@ static void test_balance(void **state) {
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_loads),      cmocka_unit_test(test_balance), cmocka_unit_test(test_matrix),
     cmocka_unit_test(test_optimizers), cmocka_unit_test(test_16_bits), cmocka_unit_test(test_bits),
+    cmocka_unit_test(test_types),
 };
 
 RANKS_MAIN(tests)
