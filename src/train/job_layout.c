@@ -37,14 +37,11 @@ static Status check_tensor(const ModelConfig *c, int64_t tp) {
 }
 
 /* What mixtures of experts do not support yet. Plans for GPUs only count. */
-static Status check_experts(const RunnerSpec *run, const ModelConfig *c, const DeviceSettings *device) {
+static Status check_experts(const ModelConfig *c, const DeviceSettings *device) {
     bool counts = device->on && device_is_dryrun(device->on);
     if (!c->experts) return OK;
     if (!strcmp(device->name, "cuda") && !counts)
         return USAGE("mixtures of experts run on CPUs only so far; use {device} cpu");
-    if (run->fake_quant && run->mesh && run->mesh->ep > 1)
-        return USAGE("{quantize-aware} %s cannot be combined with {ep} %d; use {ep} 1",
-                     fake_quant_names[run->fake_quant], run->mesh->ep);
     return OK;
 }
 
@@ -246,7 +243,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     TRY(check_context(run, job->seq, cp, tp));
     if (cp > 1) TRY(resolve_context(run, config, tp, cp, mesh->swap->size));
     TRY(check_qat(run, config, tp));
-    TRY(check_experts(run, config, device));
+    TRY(check_experts(config, device));
     TRY(check_pipeline(run, config, pp));
     TRY(check_batch(batch, run->micro_batch, dp));
     TRY(check_micro_batch(run, job->seq));

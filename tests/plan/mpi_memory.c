@@ -183,6 +183,8 @@ static void experts(void **state) {
                                  .schedule = zero % 2 ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B,
                                  .sequence = shape == 1 && zero / 2,
                                  .offload = zero == 1 ? OFFLOAD_ACTIVATIONS : OFFLOAD_NONE,
+                                 .fake_quant = zero == 2 ? (FakeQuant)(1 + shape % 2) : FAKE_QUANT_NONE,
+                                 .wide = zero == 2, /* int4 groups are whole on ranks */
                                  .grad_type = shape == 4 ? GRAD_BF16 : (GradType)((zero + shape) % 3),
                                  .optimizer = (zero + shape) % 4,
                                  .dtype = zero % 2 ? DT_BF16 : DT_F32};

@@ -38,7 +38,8 @@ static Workspace take(const Block *block, Shape shape, Bump *bump) {
     widen(&need, rows, attention_rows(c, tp), c->hidden);
     widen(&need, rows, c->hidden, config_attention(c) / tp);
     if (config_sparse(c, block->index)) {
-        widen_mlp(&need, c, rows * c->top_k, c->experts, c->expert_inner / tp);
+        int64_t ep = shape.ep > 1 ? shape.ep : 1; /* above 1, rows have a place of their own */
+        widen_mlp(&need, c, ep > 1 ? 0 : rows * c->top_k, c->experts / ep, c->expert_inner / tp);
         widen_mlp(&need, c, rows, 1, c->shared_inner / tp);
     } else {
         widen_mlp(&need, c, rows, 1, c->inner / tp);
@@ -68,6 +69,11 @@ Status fake_quant_weights(const Block *block, Pass *pass, bool split, Tensor *we
     Bump bump = bump_over(pass->scratch);
     Workspace w = take(block, pass->shape, &bump);
     return quantize_rows(pass, w, split, pass->shape.fake_quant, w.weights.data, weights);
+}
+
+Status fake_quant_rows(Pass *pass, bool split, void *rows, Tensor largest, Tensor *input) {
+    if (!pass->shape.fake_quant) return OK;
+    return quantize_rows(pass, (Workspace){.largest = largest}, split, FAKE_QUANT_INT8, rows, input);
 }
 
 Status fake_quant_input(const Block *block, Pass *pass, bool split, Tensor *input) {

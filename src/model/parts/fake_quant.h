@@ -22,5 +22,7 @@ void fake_quant_layout(const Block *block, Shape shape, Bump *scratch);
 MUST_USE Status fake_quant_weights(const Block *block, Pass *pass, bool split, Tensor *weights);
 /* The same for the input of a matmul. */
 MUST_USE Status fake_quant_input(const Block *block, Pass *pass, bool split, Tensor *input);
+/* The same for rows that have a place of their own, and one for their largest magnitudes. */
+MUST_USE Status fake_quant_rows(Pass *pass, bool split, void *rows, Tensor largest, Tensor *input);
 
 #endif

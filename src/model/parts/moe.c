@@ -128,10 +128,28 @@ Tensor experts_down(const Block *block, const Tensor *views, const Experts *set)
     return block_param(block, views, set->down);
 }
 
+static Status quantize_rows(const Block *block, Pass *pass, bool cut, const Received *received, Tensor *x) {
+    return received ? fake_quant_rows(pass, cut, received->rounded.data, received->largest, x)
+                    : fake_quant_input(block, pass, cut, x);
+}
+
+Status experts_run(const Block *block, Pass *pass, Tensor y, Tensor x, Tensor w, bool cut, Tensor offsets,
+                   const Received *received) {
+    TRY(quantize_rows(block, pass, cut, received, &x));
+    TRY(fake_quant_weights(block, pass, cut, &w));
+    return grouped_forward(pass->exec, y, x, w, offsets);
+}
+
+Status experts_back(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor w, bool cut,
+                    Tensor offsets) {
+    TRY(fake_quant_weights(block, pass, cut, &w));
+    return grouped_backward_input(pass->exec, dx, dy, w, offsets);
+}
+
 Status experts_gradient(const Block *block, Pass *pass, int id, Tensor dw, Tensor dy, Tensor x,
-                        Tensor offsets) {
+                        Tensor offsets, const Received *received) {
     if (!dw.data) return OK;
-    TRY(fake_quant_input(block, pass, id == EXPERTS_DOWN_W || id == SHARED_DOWN_W, &x));
+    TRY(quantize_rows(block, pass, id == EXPERTS_DOWN_W || id == SHARED_DOWN_W, received, &x));
     return grouped_backward_weight(pass->exec, dw, dy, x, offsets, !grad_is_unwritten(block, pass, id));
 }
 
@@ -170,22 +188,16 @@ static Status run_router(const Block *block, Pass *pass, const Experts *set, con
     return expert_gather(pass->exec, s->rows, s->weights, x, s->each, s->slots, set->top);
 }
 
-/* y = x w^T for each expert. `cut`: rows of x and w are split across tensor-parallel ranks. */
-static Status run_experts(const Block *block, Pass *pass, Tensor y, Tensor x, Tensor w, bool cut,
-                          Tensor offsets) {
-    TRY(fake_quant_input(block, pass, cut, &x));
-    TRY(fake_quant_weights(block, pass, cut, &w));
-    return grouped_forward(pass->exec, y, x, w, offsets);
-}
-
 static Status run_up(const Block *block, Pass *pass, const Experts *set, const MoeRows *s) {
-    return run_experts(block, pass, s->pre, s->rows, experts_up(block, pass->param, set), false, s->offsets);
+    return experts_run(block, pass, s->pre, s->rows, experts_up(block, pass->param, set), false, s->offsets,
+                       NULL);
 }
 
 static Status run_here(const Block *block, Pass *pass, const Experts *set, const MoeRows *s) {
     TRY(run_up(block, pass, set, s));
     TRY(expert_act_forward(pass->exec, s->act, s->pre, s->weights, s->offsets, block->config->act));
-    return run_experts(block, pass, s->rows, s->act, experts_down(block, pass->param, set), true, s->offsets);
+    return experts_run(block, pass, s->rows, s->act, experts_down(block, pass->param, set), true, s->offsets,
+                       NULL);
 }
 
 /* Routes all sets, and starts to send the rows of the last, if its experts are on several ranks. */
@@ -225,21 +237,14 @@ Status moe_rerun(const Block *block, Pass *pass, const MoeSaved *saved, Tensor x
 
 /* ---- backward ---- */
 
-/* The gradient of run_experts' x. */
-static Status back_experts(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor w, bool cut,
-                           Tensor offsets) {
-    TRY(fake_quant_weights(block, pass, cut, &w));
-    return grouped_backward_input(pass->exec, dx, dy, w, offsets);
-}
-
 static Status back_down(const Block *block, Pass *pass, const Experts *set, const MoeRows *s, Tensor dpre) {
     Exec *e = pass->exec;
-    TRY(back_experts(block, pass, s->act, s->rows, experts_down(block, pass->param, set), true, s->offsets));
+    TRY(experts_back(block, pass, s->act, s->rows, experts_down(block, pass->param, set), true, s->offsets));
     TRY(expert_act_backward(e, dpre, s->act, as_vector(s->each), s->act, s->pre, s->weights, s->offsets,
                             block->config->act));
     if (pass->deferred.data) return OK;
     return experts_gradient(block, pass, set->down, experts_down(block, pass->grad, set), s->rows, s->act,
-                            s->offsets);
+                            s->offsets, NULL);
 }
 
 Status moe_back(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dpre, Tensor dy) {
@@ -276,9 +281,9 @@ static Status back_up(const Block *block, Pass *pass, const Experts *set, const 
     Tensor dup = pass->deferred.data ? TENSOR_NONE : experts_up(block, pass->grad, set);
     if (dup.data) {
         TRY(expert_gather(e, s->rows, TENSOR_NONE, x, TENSOR_NONE, s->slots, set->top));
-        TRY(experts_gradient(block, pass, set->up, dup, dpre, s->rows, s->offsets));
+        TRY(experts_gradient(block, pass, set->up, dup, dpre, s->rows, s->offsets, NULL));
     }
-    return back_experts(block, pass, s->rows, dpre, experts_up(block, pass->param, set), false, s->offsets);
+    return experts_back(block, pass, s->rows, dpre, experts_up(block, pass->param, set), false, s->offsets);
 }
 
 Status moe_back_input(const Block *block, Pass *pass, const MoeSaved *saved, Tensor dx, bool add, Tensor dpre,
@@ -312,7 +317,7 @@ Status moe_weight_down(const Block *block, Pass *pass, const MoeSaved *saved, Te
         TRY(expert_gather(e, s->rows, TENSOR_NONE, dy, TENSOR_NONE, s->slots, set[i].top));
         TRY(expert_act_forward(e, s->act, s->pre, s->weights, s->offsets, block->config->act));
         TRY(experts_gradient(block, pass, set[i].down, experts_down(block, pass->grad, &set[i]), s->rows,
-                             s->act, s->offsets));
+                             s->act, s->offsets, NULL));
     }
     return OK;
 }
@@ -326,7 +331,7 @@ Status moe_weight_up(const Block *block, Pass *pass, const MoeSaved *saved, Tens
         if (set[i].ranks > 1) continue; /* done with down's */
         TRY(expert_gather(e, s->rows, TENSOR_NONE, x, TENSOR_NONE, s->slots, set[i].top));
         TRY(experts_gradient(block, pass, set[i].up, experts_up(block, pass->grad, &set[i]),
-                             pre_of(block->config, pass->shape, i, dpre), s->rows, s->offsets));
+                             pre_of(block->config, pass->shape, i, dpre), s->rows, s->offsets, NULL));
     }
     return OK;
 }

@@ -36,6 +36,9 @@ static void layout(const Block *block, const Pass *pass, const Experts *set, int
     r->rows = tensor_take(scratch, tensor_2d(NULL, shape.dtype, N, C));
     r->each = tensor_take(scratch, tensor_2d(NULL, DT_F32, N, 1));
     r->by_row = tensor_take(scratch, tensor_1d(NULL, DT_F32, N));
+    if (!shape.fake_quant) return;
+    r->rounded = tensor_take(scratch, tensor_2d(NULL, shape.dtype, N, C > F ? C : F));
+    r->largest = tensor_take(scratch, tensor_1d(NULL, DT_F32, N));
 }
 
 /* A little more than asked for, so that it rarely grows again. */
@@ -169,7 +172,8 @@ static Status run_up(const Block *block, Pass *pass, const Experts *set, MoeSent
     TRY(ticket_wait(e->stream, &sent->rows));
     TRY(ticket_wait(e->stream, &sent->weights));
     TRY(expert_gather(e, r->inputs, r->weights, r->arrived, r->each, r->slots, 1));
-    return grouped_forward(e, r->pre, r->inputs, experts_up(block, pass->param, set), r->offsets);
+    return experts_run(block, pass, r->pre, r->inputs, experts_up(block, pass->param, set), false, r->offsets,
+                       r);
 }
 
 void moe_sent_done(MoeSent *sent) {
@@ -190,7 +194,8 @@ Status moe_ranks_run(const Block *block, Pass *pass, const Experts *set, const M
     const Received *r = &sent->received;
     TRY(run_up(block, pass, set, sent));
     TRY(expert_act_forward(e, r->act, r->pre, r->weights, r->offsets, block->config->act));
-    TRY(grouped_forward(e, r->rows, r->act, experts_down(block, pass->param, set), r->offsets));
+    TRY(experts_run(block, pass, r->rows, r->act, experts_down(block, pass->param, set), true, r->offsets,
+                    r));
     TRY(expert_combine(e, r->arrived, r->rows, r->place, false));
     return return_rows(pass, &sent->traffic, s->rows, r->arrived);
 }
@@ -203,11 +208,11 @@ Status moe_ranks_rerun(const Block *block, Pass *pass, const Experts *set, MoeSe
 
 static Status down_gradient(const Block *block, Pass *pass, const Experts *set, const Received *r) {
     return experts_gradient(block, pass, set->down, experts_down(block, pass->grad, set), r->grads, r->act,
-                            r->offsets);
+                            r->offsets, r);
 }
 static Status up_gradient(const Block *block, Pass *pass, const Experts *set, const Received *r) {
     return experts_gradient(block, pass, set->up, experts_up(block, pass->grad, set), r->pre, r->inputs,
-                            r->offsets);
+                            r->offsets, r);
 }
 
 Status moe_ranks_back(const Block *block, Pass *pass, const Experts *set, MoeSent *sent) {
@@ -215,7 +220,7 @@ Status moe_ranks_back(const Block *block, Pass *pass, const Experts *set, MoeSen
     const Received *r = &sent->received;
     TRY(ticket_wait(e->stream, &sent->rows));
     TRY(expert_gather(e, r->grads, TENSOR_NONE, r->arrived, TENSOR_NONE, r->slots, 1));
-    TRY(grouped_backward_input(e, r->act, r->grads, experts_down(block, pass->param, set), r->offsets));
+    TRY(experts_back(block, pass, r->act, r->grads, experts_down(block, pass->param, set), true, r->offsets));
     TRY(expert_act_backward(e, r->pre, r->act, r->by_row, r->act, r->pre, r->weights, r->offsets,
                             block->config->act));
     return pass->deferred.data ? OK : down_gradient(block, pass, set, r);
@@ -228,7 +233,7 @@ Status moe_ranks_back_input(const Block *block, Pass *pass, const Experts *set, 
     TRY(traffic_of(pass, set, s, true, &t));
     TRY(memory(block, pass, set, t.arrived, &r));
     if (!pass->deferred.data) TRY(up_gradient(block, pass, set, &r));
-    TRY(grouped_backward_input(e, r.rows, r.pre, experts_up(block, pass->param, set), r.offsets));
+    TRY(experts_back(block, pass, r.rows, r.pre, experts_up(block, pass->param, set), false, r.offsets));
     TRY(expert_combine(e, r.arrived, r.rows, r.place, false));
     TRY(expert_combine(e, r.each, as_column(r.by_row), r.place, false));
     TRY(return_rows(pass, &t, s->rows, r.arrived));

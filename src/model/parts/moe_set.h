@@ -16,9 +16,6 @@ typedef struct Experts {
 /* Parameters of a set, or their gradients: up as (E,2F,C), down (E,C,F), with the experts of this rank. */
 Tensor experts_up(const Block *block, const Tensor *views, const Experts *set);
 Tensor experts_down(const Block *block, const Tensor *views, const Experts *set);
-/* Adds a weight gradient, or stores it, unless the parameter is frozen. */
-MUST_USE Status experts_gradient(const Block *block, Pass *pass, int id, Tensor dw, Tensor dy, Tensor x,
-                                 Tensor offsets);
 
 /* Rows to and from each rank, from the first on. */
 typedef struct Traffic {
@@ -42,7 +39,19 @@ typedef struct Received {
     Tensor rows;    /* (N,C) scratch, by expert */
     Tensor each;    /* (N,1) fp32 scratch: weights, or their gradients, by rank */
     Tensor by_row;  /* (N) fp32 scratch: gradients of weights, by expert */
+    Tensor rounded; /* (N, C or F, the larger) scratch: fake-quantized rows */
+    Tensor largest; /* (N) fp32 scratch: the largest magnitudes of rows */
 } Received;
+
+/* y = x w^T for each expert, with fake quantization if the pass has it; `cut`: rows of x and w are split
+ * across tensor-parallel ranks. The gradient of x. And that of parameter `id`, which is added or stored,
+ * unless it is frozen. `received`: where the rows are; NULL: those of this rank. */
+MUST_USE Status experts_run(const Block *block, Pass *pass, Tensor y, Tensor x, Tensor w, bool cut,
+                            Tensor offsets, const Received *received);
+MUST_USE Status experts_back(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor w, bool cut,
+                             Tensor offsets);
+MUST_USE Status experts_gradient(const Block *block, Pass *pass, int id, Tensor dw, Tensor dy, Tensor x,
+                                 Tensor offsets, const Received *received);
 
 /* Rows on their way to their experts. */
 typedef struct MoeSent {
