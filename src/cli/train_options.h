@@ -96,8 +96,7 @@ MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool
 #define CONTEXT_OPTIONS(Args, at, run)                                                                       \
     {OPT_ENUM("cp-mode", Args, run cp_mode, "MODE", context_mode_names), .fallback = "auto",                 \
      .help = "With --cp, how ranks reach each other's positions: exchange them for heads, gather all keys and " \
-             "values, or pass these around a ring. On GPUs only heads. auto: heads if there are enough, "    \
-             "otherwise gather."},                                                                           \
+             "values, or pass these around a ring. auto: heads if there are enough, otherwise gather."},     \
     {OPT_INT("cp-heads", Args, at heads), .fallback = "0", RANGE(1, 1 << 20), .shown = "none",               \
      .help = "With --cp-mode heads+ring, adjacent ranks that exchange heads, such as those of a node; the ring " \
              "leads from one such group to the next."},
