@@ -157,6 +157,17 @@ static Status attention_backward_dryrun(Stream *stream, Tensor dqkv, Tensor dout
     return request(stream, larger(columns, bytes));
 }
 
+static Status route_count_dryrun(Stream *stream, Tensor counts, Tensor totals, Tensor logits, Tensor experts,
+                                 Tensor load, Route spec) {
+    (void)counts, (void)totals, (void)experts, (void)load, (void)spec;
+    return request(stream, route_count_bytes(tensor_rows(logits)));
+}
+
+static Status expert_sort_dryrun(Stream *stream, Tensor place, Tensor slots, Tensor offsets, Tensor experts) {
+    (void)place, (void)slots;
+    return request(stream, expert_sort_bytes(tensor_count(experts), tensor_count(offsets) - 1));
+}
+
 static Status embedding_backward_dryrun(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
                                         Tensor tokens, Tensor types, Tensor positions, VocabPart part) {
     (void)dwte, (void)dwpe, (void)dwtype, (void)types, (void)positions, (void)part;

@@ -134,6 +134,35 @@ static inline size_t row_list_bytes(int64_t count) {
     return gpu_align((size_t)count * sizeof(uint32_t));
 }
 
+/* ---- experts ---- */
+
+enum {
+    ROUTE_BLOCKS = 4 * 132, /* that sum the statistics of routers */
+    ROUTE_ROWS = 32,        /* per block, at least */
+    SORT_FEW = 1024,        /* slots that one warp sorts */
+    SORT_CHUNK = 256,       /* slots per warp, at least */
+    SORT_CHUNKS = 1024,     /* at most */
+    SORT_COUNTS = 1 << 18,  /* counts of all chunks, at most */
+};
+
+static inline int route_count_blocks(int64_t rows) {
+    int64_t needed = gpu_tiles(rows, ROUTE_ROWS);
+    return (int)(needed < ROUTE_BLOCKS ? needed : ROUTE_BLOCKS);
+}
+static inline size_t route_count_bytes(int64_t rows) {
+    return (size_t)route_count_blocks(rows) * ROUTE_TOTALS * sizeof(double);
+}
+
+/* Chunks of R slots that are sorted by E experts or none. */
+static inline int64_t sort_chunks(int64_t R, int64_t E) {
+    int64_t chunks = gpu_tiles(R, SORT_CHUNK), most = SORT_COUNTS / (E + 1);
+    if (most > SORT_CHUNKS) most = SORT_CHUNKS;
+    return chunks < most ? chunks : most;
+}
+static inline size_t expert_sort_bytes(int64_t R, int64_t E) {
+    return R <= SORT_FEW ? 0 : (size_t)(sort_chunks(R, E) * (E + 1)) * sizeof(int32_t);
+}
+
 /* ---- attention ---- */
 
 enum {
