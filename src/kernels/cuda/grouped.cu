@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(threads, 2) mma_kernel(CudaGrouped call, int t
 
 // ---- fp32 arithmetic ----
 
-constexpr int plain_depth = 16, plain_cols = 128, side = 16; // threads: side x side
+constexpr int plain_depth = 8, plain_cols = 128, side = 16; // threads: side x side
 
 // A thread's part of the next tile of an operand, as registers: packs of V elements of lines, which are inner
 // elements or rows of the result.
@@ -233,7 +233,7 @@ template <typename T, bool INNER, int WIDTH, int V> struct PlainTile {
 
 // TM x plain_cols elements per block. A thread has TM / side adjacent rows, and four columns of each half.
 template <typename T, CudaGroupedKind KIND, int TM, int V>
-__global__ void __launch_bounds__(threads) plain_kernel(CudaGrouped call, int tiles) {
+__global__ void __launch_bounds__(threads, 2) plain_kernel(CudaGrouped call, int tiles) {
     constexpr int M = TM / side, N = 8;
     using Left = PlainTile<T, left_inner<KIND>, TM, V>;
     using Right = PlainTile<T, right_inner<KIND>, plain_cols, V>;
@@ -341,8 +341,8 @@ cudaError_t start_mma(cudaStream_t stream, const CudaGrouped &call) {
 
 template <typename T, CudaGroupedKind KIND, int V>
 cudaError_t start_plain(cudaStream_t stream, const CudaGrouped &call) {
-    if (is_high(call, 128))
-        return start(stream, plain_kernel<T, KIND, 128, V>, call, tiling_of(call, 128, plain_cols), 0);
+    if (is_high(call, 64))
+        return start(stream, plain_kernel<T, KIND, 64, V>, call, tiling_of(call, 64, plain_cols), 0);
     return start(stream, plain_kernel<T, KIND, 32, V>, call, tiling_of(call, 32, plain_cols), 0);
 }
 

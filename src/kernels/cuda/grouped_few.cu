@@ -5,9 +5,10 @@
 
 namespace {
 
+constexpr int warps = 8; // several blocks per multiprocessor, which find their tiles at different times
+
 // Blocks x are columns, and y are tiles of rows.
-template <typename T, int WARPS, int TILES>
-__global__ void __launch_bounds__(WARPS * 32) few_kernel(CudaGrouped call) {
+template <typename T, int TILES> __global__ void __launch_bounds__(warps * 32) few_kernel(CudaGrouped call) {
     chain_next();
     chain_wait();
     const RowTile tile = find_row_tile(call.offsets, (int)call.E, skinny_rows, (int)blockIdx.y);
@@ -20,18 +21,14 @@ __global__ void __launch_bounds__(WARPS * 32) few_kernel(CudaGrouped call) {
                                   K,
                                   (int)blockIdx.x * TILES * skinny_tile};
     T *out = (T *)call.out + (int64_t)tile.first * N;
-    skinny_block<T, WARPS, TILES>(
+    skinny_block<T, warps, TILES>(
         block, [] {}, [&](int row, int col, float sum) { out[(int64_t)row * N + col] = from_float<T>(sum); });
 }
 
-template <typename T, int WARPS> cudaError_t launch(cudaStream_t stream, const CudaGrouped &call) {
-    constexpr int wide_from = 8192; // columns, of all tiles, from which blocks of twice the width fill the device
-    const unsigned tiles = (unsigned)most_row_tiles(call, skinny_rows);
-    if (call.N * tiles > wide_from)
-        return launch_chained(stream, few_kernel<T, WARPS, 2>, dim3(blocks_for(call.N, 2 * skinny_tile), tiles),
-                              WARPS * 32, 0, call);
-    return launch_chained(stream, few_kernel<T, WARPS, 1>, dim3(blocks_for(call.N, skinny_tile), tiles),
-                          WARPS * 32, 0, call);
+template <typename T, int TILES>
+cudaError_t launch(cudaStream_t stream, const CudaGrouped &call, unsigned tiles) {
+    return launch_chained(stream, few_kernel<T, TILES>, dim3(blocks_for(call.N, TILES * skinny_tile), tiles),
+                          warps * 32, 0, call);
 }
 
 } // namespace
@@ -45,12 +42,13 @@ bool grouped_few_serves(const CudaGrouped *call) {
 }
 
 cudaError_t launch_grouped_few(cudaStream_t stream, const CudaGrouped *call) {
-    constexpr int deep_from = 2048; // inner dimension from which twice the warps pay off
+    constexpr int wide_from = 8192; // columns, of all tiles, from which blocks of twice the width fill the device
+    const unsigned tiles = (unsigned)most_row_tiles(*call, skinny_rows);
     return with_type(call->dtype, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2) {
-            if (call->K >= deep_from) return launch<T, 16>(stream, *call);
-            return launch<T, 8>(stream, *call);
+            if (call->N * tiles > wide_from) return launch<T, 2>(stream, *call, tiles);
+            return launch<T, 1>(stream, *call, tiles);
         } else {
             return cudaErrorInvalidValue;
         }
