@@ -92,8 +92,8 @@ static Status write_page(const PlanArgs *args, const Plan *plan, const PlanSpec 
     return page_write_plan(&facts, NULL, &first, fit, args->html);
 }
 
-void plan_needs_add(const Cluster *cluster, const ModelConfig *model, json_t *result) {
-    const char *needs = cluster_needs(cluster, model->experts > 0);
+void plan_needs_add(const Cluster *cluster, json_t *result) {
+    const char *needs = cluster_needs(cluster);
     if (needs) json_object_set_new(result, "needs", json_string(needs));
 }
 
@@ -159,7 +159,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (args->cluster) {
         TRY(fit_find(&fit, &plan, &spec, &cluster));
         TRY(fit_json(&fit, &cluster, result));
-        plan_needs_add(&cluster, &plan.model, result);
+        plan_needs_add(&cluster, result);
         TRY(plan_time(&plan, &cluster, &time));
         TRY(time_json(&time, result));
         plan_cost_add(&cluster, (double)args->train.layout.ranks, 1, result);

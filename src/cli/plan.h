@@ -37,7 +37,7 @@ MUST_USE Status plan_failure_add(const Invocation *call, const json_t *timed, js
 void plan_failure_show(const json_t *result, FILE *out);
 
 /* What weft needs on the cluster's GPUs. */
-void plan_needs_add(const Cluster *cluster, const ModelConfig *model, json_t *result);
+void plan_needs_add(const Cluster *cluster, json_t *result);
 void plan_needs_show(const json_t *result, FILE *out);
 
 /* The cluster of --cluster, with --price and --power. */

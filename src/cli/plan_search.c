@@ -92,7 +92,7 @@ Status plan_search(Invocation *call, json_t **ret_result) {
     const json_t *best = json_object_get(result, "best");
     for (size_t i = 0; i < json_array_size(best); i++)
         plan_cost_add(&cluster, spec.ranks, 1, json_array_get(best, i));
-    plan_needs_add(&cluster, &search.model, result);
+    plan_needs_add(&cluster, result);
     if (args->html) TRY(write_page(args, &search, &spec, &cluster));
     plan_page_add(call, result);
     *ret_result = json_incref(result);

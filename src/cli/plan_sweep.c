@@ -66,7 +66,7 @@ static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *s
             json_t *json = json_array_get(json_object_get(result, scaling_name(s)), (size_t)i);
             if (point->fits) plan_cost_add(cluster, point->ranks, point->goodput, json);
         }
-    plan_needs_add(cluster, &sweep->model, result);
+    plan_needs_add(cluster, result);
     plan_page_add(call, result);
     if (path) json_object_set_new(result, "svg", json_string(path));
     *ret_result = json_incref(result);

@@ -1,4 +1,5 @@
 /* The functions of kernels.h, continued: mixtures of experts. */
+#include "base/memory.h"
 #include "kernels/backend.h"
 #include "kernels/dispatch.h"
 
@@ -175,23 +176,31 @@ static Status expert_matrix(const Exec *exec, Tensor w, int64_t e, Tensor *ret_m
     return OK;
 }
 
-/* Shows the experts' rows to the observer or, with packed weights, computes them, expert by expert. */
+/* Shows the rows of an expert to the observer or, with packed weights, computes them. */
+static Status one_expert(Exec *exec, Tensor y, Tensor x, Tensor w, int64_t e) {
+    Tensor one;
+    TRY(expert_matrix(exec, w, e, &one));
+    if (w.dtype == DT_Q8 || w.dtype == DT_Q4)
+        return linear_forward(exec, y, TENSOR_NONE, x, one, TENSOR_NONE, ACT_NONE);
+    return exec->observer->observe(exec->observer, exec->stream, x, one);
+}
+
+/* The same for all experts, one after the other: the host waits for the offsets. */
 static Status each_expert(Exec *exec, Tensor y, Tensor x, Tensor w, Tensor offsets) {
-    bool packed = w.dtype == DT_Q8 || w.dtype == DT_Q4;
-    if (!device_is_host(exec->stream->device) || w.ndim != 3)
-        return FAILED("internal: %s: needs matrices (E, N, K) on a CPU", __func__);
+    CLEANUP(mem_freep) int32_t *start = NULL;
+    if (w.ndim != 3) return FAILED("internal: %s: needs matrices (E, N, K)", __func__);
     CHECK_INDEX(offsets, w.dim[0] + 1);
-    TRY(kernels_check_offsets(__func__, offsets, tensor_rows(x)));
+    Tensor read = offsets;
+    TRY(mem_new((size_t)tensor_count(offsets), sizeof *start, &start));
+    read.data = start;
+    TRY(stream_copy(exec->stream, start, offsets.data, tensor_bytes(offsets), COPY_TO_HOST));
+    TRY(stream_sync(exec->stream));
+    TRY(kernels_check_offsets(__func__, read, tensor_rows(x)));
     for (int64_t e = 0; e < w.dim[0]; e++) {
-        int64_t first = tensor_i32(offsets)[e], rows = tensor_i32(offsets)[e + 1] - first;
-        Tensor one, from = tensor_slice(tensor_matrix(x), first, rows);
-        if (!rows) continue;
-        TRY(expert_matrix(exec, w, e, &one));
-        if (packed)
-            TRY(linear_forward(exec, tensor_slice(tensor_matrix(y), first, rows), TENSOR_NONE, from, one,
-                               TENSOR_NONE, ACT_NONE));
-        else
-            TRY(exec->observer->observe(exec->observer, exec->stream, from, one));
+        int64_t first = start[e], rows = start[e + 1] - first;
+        if (rows)
+            TRY(one_expert(exec, tensor_slice(tensor_matrix(y), first, rows),
+                           tensor_slice(tensor_matrix(x), first, rows), w, e));
     }
     return OK;
 }

@@ -29,12 +29,9 @@ bool cluster_computes(const Cluster *cluster, Rate rate) {
     return cluster->peak_flops[rate] > 0 && (!known || cluster->capability >= rate_capability(rate));
 }
 
-const char *cluster_needs(const Cluster *cluster, bool experts) {
+const char *cluster_needs(const Cluster *cluster) {
     double capability = cluster->capability;
     if (!cluster->gpu || cluster->software.present) return NULL;
-    if (experts)
-        return "weft does not train mixtures of experts on GPUs yet; this is what the same steps would take "
-               "there";
     if (capability < 7 || capability >= 8) return NULL;
     return capability < 7.5
                ? "on compute capability 7.0, weft needs a build with CUDA 12 (12.4 or later, not "

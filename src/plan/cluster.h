@@ -86,9 +86,8 @@ typedef struct Cluster {
 bool cluster_computes(const Cluster *cluster, Rate rate);
 double rate_capability(Rate rate); /* that weft needs; 0: any */
 
-/* What weft needs on GPUs and cannot do there, a sentence without a full stop; NULL: nothing. `experts`: with
- * a mixture of experts. */
-const char *cluster_needs(const Cluster *cluster, bool experts);
+/* What weft needs on GPUs and cannot do there, a sentence without a full stop; NULL: nothing. */
+const char *cluster_needs(const Cluster *cluster);
 
 /* What a price per hour is multiplied by: GPUs, or nodes without GPUs. */
 double cluster_units(const Cluster *cluster, double ranks);

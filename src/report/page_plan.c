@@ -65,7 +65,7 @@ double plan_cost(const PlanFacts *facts, int ranks, double tokens_per_s) {
 
 void put_plan_head(Page *page, const char *eyebrow, const PlanFacts *facts) {
     char title[160], number[FORMAT_SIZE], note[200];
-    const char *needs = cluster_needs(facts->cluster, facts->model->experts > 0);
+    const char *needs = cluster_needs(facts->cluster);
     snprintf(note, sizeof note, "Note: %s.", needs ? needs : "");
     snprintf(title, sizeof title, "%s, %s parameters", facts->model->family->title,
              format_count(number, (double)facts->params));

@@ -36,15 +36,6 @@ static Status check_tensor(const ModelConfig *c, int64_t tp) {
     return OK;
 }
 
-/* What mixtures of experts do not support yet. Plans for GPUs only count. */
-static Status check_experts(const ModelConfig *c, const DeviceSettings *device) {
-    bool counts = device->on && device_is_dryrun(device->on);
-    if (!c->experts) return OK;
-    if (!strcmp(device->name, "cuda") && !counts)
-        return USAGE("mixtures of experts run on CPUs only so far; use {device} cpu");
-    return OK;
-}
-
 /* Each int4 group of inputs has its own scale, so a group must not be split between tensor-parallel ranks. */
 static Status check_qat(const RunnerSpec *run, const ModelConfig *c, int64_t tp) {
     if (!run->fake_quant) return OK;
@@ -243,7 +234,6 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     TRY(check_context(run, job->seq, cp, tp));
     if (cp > 1) TRY(resolve_context(run, config, tp, cp, mesh->swap->size));
     TRY(check_qat(run, config, tp));
-    TRY(check_experts(config, device));
     TRY(check_pipeline(run, config, pp));
     TRY(check_batch(batch, run->micro_batch, dp));
     TRY(check_micro_batch(run, job->seq));

@@ -166,7 +166,8 @@ typedef struct Runner {
         HostBatch batch;             /* the last step's first; only what host_batch_alike compares */
         int count;                   /* likewise: its micro-batches, */
         bool scaled;                 /* whether it had fp8 scales, */
-        float loss_grad[LOSS_COUNT]; /* and the factors of its losses */
+        float loss_grad[LOSS_COUNT]; /* and the factors of its losses, */
+        float balance_grad, z_grad;  /* also of those that balance experts */
         void *workspace;             /* of `stream` when the step was recorded */
         bool refused;                /* steps cannot be recorded */
     } replay;

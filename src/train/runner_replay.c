@@ -47,6 +47,7 @@ static bool is_like_last(const Runner *runner, const Round *round) {
     for (int i = 0; i < round->count; i++)
         if (!host_batch_alike(&runner->replay.batch, round->micros[i])) return false;
     return runner->replay.count == round->count && runner->replay.scaled == runner->fp8.ready &&
+           runner->replay.balance_grad == round->balance_grad && runner->replay.z_grad == round->z_grad &&
            !memcmp(runner->replay.loss_grad, round->loss_grad, sizeof round->loss_grad);
 }
 
@@ -54,6 +55,8 @@ static void remember(Runner *runner, const Round *round) {
     runner->replay.batch = *round->micros[0];
     runner->replay.count = round->count;
     runner->replay.scaled = runner->fp8.ready;
+    runner->replay.balance_grad = round->balance_grad;
+    runner->replay.z_grad = round->z_grad;
     memcpy(runner->replay.loss_grad, round->loss_grad, sizeof round->loss_grad);
 }
 

@@ -29,12 +29,6 @@ bool trial_splits_context(const TrialSpec *spec) {
     return splits_context(spec, &config);
 }
 
-bool trial_runs_on(int job, bool gpu) {
-    ModelConfig config;
-    trial_config(&(TrialSpec){.job = job}, &config);
-    return !gpu || !config.experts;
-}
-
 /* Whether the model can be divided like that. Only mixtures have experts to divide. */
 static bool divides_model(const TrialSpec *spec, int chunks) {
     MeshSpec mesh = spec->mesh;
@@ -168,7 +162,7 @@ Status cover_init(Cover *ret_cover, int ranks, bool gpu, const Precision *precis
     values[COVER_JOB] = jobs;
     values[COVER_PRECISION] = precisions;
     values[COVER_GRID] = cover.grids;
-    if (gpu) values[COVER_CONTEXT] = values[COVER_EXPERTS] = 1; /* which have heads mode alone */
+    if (gpu) values[COVER_CONTEXT] = 1; /* heads mode */
     for (int axis = 0; axis < COVER_AXES; axis++) {
         cover.first[axis] = cover.values;
         cover.values += values[axis];
@@ -177,7 +171,7 @@ Status cover_init(Cover *ret_cover, int ranks, bool gpu, const Precision *precis
     CoverPoint point = {0};
     do {
         TrialSpec spec = spec_of(&cover, &point);
-        if (!trial_is_legal(&spec) || (gpu && !trial_runs_on(spec.job, gpu))) continue;
+        if (!trial_is_legal(&spec)) continue;
         TRY(mem_grow(&cover.point, &cover.capacity, cover.count + 1, sizeof *cover.point));
         cover_pairs(&cover, &point, 1, &cover.pairs);
         point.left = (uint8_t)cover.most;

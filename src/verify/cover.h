@@ -48,8 +48,6 @@ void cover_done(Cover *cover);
 /* The layout with the most pairs that are not covered yet; false if all are. */
 bool cover_next(Cover *cover, TrialSpec *ret_spec);
 
-/* Whether a job runs on CPUs or GPUs, which do not compute mixtures of experts yet. */
-bool trial_runs_on(int job, bool gpu);
 /* Whether a trial can run in this layout, and whether as far as context parallelism goes. */
 bool trial_splits_context(const TrialSpec *spec);
 bool trial_is_legal(const TrialSpec *spec);

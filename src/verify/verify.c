@@ -62,10 +62,6 @@ static void verify_done(Verify *v) {
 
 /* ---- each rank alone ---- */
 
-static bool runs(const Verify *v, int job) {
-    return trial_runs_on(job, !device_is_host(v->spec->device));
-}
-
 static TrialSpec alone(const Verify *v, int job, int precision, int batch) {
     const Precision *p = &v->precision[precision];
     return (TrialSpec){
@@ -175,13 +171,13 @@ static Status record_batches(Verify *v) {
         Record *record = &v->record[i];
         root = roots[i] = next_right(v->bad, host->size, root);
         record->spec = spec;
-        if (root != host->rank || !runs(v, spec.job)) continue;
+        if (root != host->rank) continue;
         progress_update(v->progress, 0, "one rank on larger batches");
         trial_record_done(record);
         TRY(trial_record(record, &spec, v->table, v->spec->device, false, NULL));
     }
     for (int i = 0; i < count; i++)
-        if (runs(v, i / v->precisions)) TRY(trial_record_share(&v->record[i], host, roots[i]));
+        TRY(trial_record_share(&v->record[i], host, roots[i]));
     return OK;
 }
 
@@ -195,7 +191,7 @@ static Status check_each(Verify *v) {
     uint64_t own = rng_mix(rng_hash(name), rng_hash(kernels_cpu_isa()));
     TRY(host_gather(v->spec->host, kind, &own, sizeof own));
     for (int job = 0; job < v->jobs; job++)
-        for (int p = 0; p < v->precisions && runs(v, job); p++) {
+        for (int p = 0; p < v->precisions; p++) {
             TrialJob of;
             trial_job(job, &of);
             snprintf(text, sizeof text, "%s %s, each rank alone", of.name, v->precision[p].name);
