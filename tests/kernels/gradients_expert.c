@@ -58,7 +58,6 @@ static void route_with(Kit *kit, Route spec, RouteLoss loss) {
 
 void test_route(void **state) {
     static float present;
-    if (((Kit *)*state)->cuda) skip();
     for (int flags = 0; flags < 16; flags++) {
         Route spec = {.score = flags & 1 ? ROUTE_SIGMOID : ROUTE_SOFTMAX,
                       .normalize = flags & 2,
@@ -90,7 +89,6 @@ static void forward_combine(Kit *kit, void *context) {
 /* Each is the gradient of the other. One row has no experts. */
 void test_expert_rows(void **state) {
     Kit *kit = *state;
-    if (kit->cuda) skip();
     enum { M = 5, K = 2, E = 4, C = 3, R = M * K };
     Tensor experts = kit_index(kit, shape2(M, K), 0, E);
     for (int k = 0; k < K; k++) tensor_i32(experts)[2 * K + k] = -1;
@@ -134,7 +132,6 @@ static Tensor three_experts(Kit *kit, int32_t R) {
 
 void test_expert_act(void **state) {
     Kit *kit = *state;
-    if (kit->cuda) skip();
     enum { R = 6, F = 5 };
     for (int i = 0; i < 2 * ACT_COUNT; i++) {
         bool gated = i % 2;
@@ -161,7 +158,6 @@ static void forward_grouped(Kit *kit, void *context) {
 
 void test_grouped(void **state) {
     Kit *kit = *state;
-    if (kit->cuda) skip();
     enum { R = 7, N = 4, K = 3, E = 3 };
     Experts f = {.y = zeros(kit, shape2(R, N)),
                  .x = kit_random(kit, shape2(R, K)),

@@ -237,6 +237,32 @@ static void test_types(void **state) {
     }
 }
 
+/* In fp8, all matmuls but those of experts and routers: losses follow those of bf16, and recomputing changes
+ * no bit. All experts are chosen, as above. */
+static void test_fp8(void **state) {
+    if (((Ranks *)*state)->world->size > 1) skip();
+    for (int k = 0; k < 2; k++) {
+        Layout layout = mixture(k, BATCH);
+        layout.dtype = DT_BF16;
+        layout.wide = true;
+        layout.experts = layout.top_k = 4;
+        CLEANUP(outcome_done) Outcome expected = run(NULL, &layout, STEPS_EXACT);
+        layout.fp8 = true;
+        layout.fp8_scaling = k ? FP8_DELAYED : FP8_EXACT;
+        CLEANUP(outcome_done) Outcome kept = run(NULL, &layout, STEPS_EXACT);
+        assert_true(kept.loss[0] != expected.loss[0]);
+        for (int step = 0; step < STEPS_EXACT; step++)
+            if (!(relative_diff(kept.loss[step], expected.loss[step]) <= 0.02))
+                fail_msg("%s: step %d: loss %.7g, with bf16 %.7g", layout_text(&layout), step + 1,
+                         kept.loss[step], expected.loss[step]);
+        for (int mode = RECOMPUTE_SELECTIVE; mode <= RECOMPUTE_BLOCK; mode++) {
+            layout.recompute = (Recompute)mode;
+            CLEANUP(outcome_done) Outcome again = run(NULL, &layout, STEPS_EXACT);
+            if (!same_run(&again, &kept)) fail_msg("%s: other bits", layout_text(&layout));
+        }
+    }
+}
+
 /* ---- gradients ---- */
 
 /* What is done to a trial before it runs. Weights do not change, so that each step shows gradients alone. */
@@ -430,7 +456,7 @@ static void test_balance(void **state) {
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_loads),      cmocka_unit_test(test_balance), cmocka_unit_test(test_matrix),
     cmocka_unit_test(test_optimizers), cmocka_unit_test(test_16_bits), cmocka_unit_test(test_bits),
-    cmocka_unit_test(test_types),
+    cmocka_unit_test(test_types),      cmocka_unit_test(test_fp8),
 };
 
 RANKS_MAIN(tests)

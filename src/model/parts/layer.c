@@ -111,7 +111,8 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
     s.sum1 = tensor_take(saved, rows);
     if (!pre_norm(block)) s.sum2 = tensor_take(saved, rows);
     if (pre_norm(block)) s.h1 = tensor_take(cheap, rows);
-    s.h2 = tensor_take(pre_norm(block) ? cheap : scratch, rows);
+    Bump *input = moe_in(block) && !selective ? saved : cheap; /* which experts read in 16 bits */
+    s.h2 = tensor_take(pre_norm(block) ? input : scratch, rows);
     bool restored = mlp_restores(block, shape);
     s.mlp = mlp_saved(block, shape, keep, saved, restored ? scratch : cheap);
     *ret_saved = s;
@@ -317,7 +318,8 @@ static Status drop_gradient(const Block *block, Pass *pass, const LayerScratch *
                             Tensor *buffer, Tensor dy, Dropout *dropout) {
     bool cut = pass->shape.sequence, later = pass->deferred.data && buffer->data != dy.data;
     Tensor whole, rows = dy, sums = bias_sums(block, pass, id, true);
-    if (!linear_drops(block, pass) && (dropout->p > 0 || sums.data || (later && !cut))) {
+    bool drops = linear_drops(block, pass) && !(id == DOWN_W && moe_in(block));
+    if (!drops && (dropout->p > 0 || sums.data || (later && !cut))) {
         rows = cut ? w->a : *buffer;
         TRY(dropout_backward(pass->exec, rows, sums, dy, *dropout));
         *dropout = (Dropout){0};

@@ -21,9 +21,9 @@ Linear linear_grads(const Block *block, const Pass *pass, int id) {
 bool layer_in_fp8(const Block *block, Shape shape) {
     const ModelConfig *c = block->config;
     int64_t rows = shape.B * shape.T, width = config_attention(c) / shape.tp, inner = c->inner / shape.tp;
-    return shape.fp8 && !config_sparse(c, block->index) &&
-           linear_fp8_supports(rows, attention_rows(c, shape.tp), c->hidden) &&
-           linear_fp8_supports(rows, c->hidden, width) && linear_fp8_supports(rows, c->hidden, inner);
+    return shape.fp8 && linear_fp8_supports(rows, attention_rows(c, shape.tp), c->hidden) &&
+           linear_fp8_supports(rows, c->hidden, width) &&
+           (config_sparse(c, block->index) || linear_fp8_supports(rows, c->hidden, inner));
 }
 
 static Tensor fp8_slot(Tensor slots, int64_t at) {

@@ -32,7 +32,7 @@ Linear linear_of(const Block *block, const Tensor *views, int id);
 /* The same for its gradients. */
 Linear linear_grads(const Block *block, const Pass *pass, int id);
 
-/* Whether all matmuls of a layer run in fp8. */
+/* Whether all matmuls of a layer but those of experts and routers run in fp8. */
 bool layer_in_fp8(const Block *block, Shape shape);
 /* How operands of a layer, or of the head (layer -1), are scaled. */
 Fp8Scale linear_scale(const Block *block, const Pass *pass, int layer, Fp8Matmul matmul, Fp8Operand operand);

@@ -53,7 +53,7 @@ Tensor mlp_dpre(const Block *block, Shape shape) {
 }
 
 bool mlp_restores(const Block *block, Shape shape) {
-    return block->config->gated && !layer_in_fp8(block, shape);
+    return block->config->gated && (moe_in(block) || !layer_in_fp8(block, shape));
 }
 
 MlpSaved mlp_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump *cheap) {
