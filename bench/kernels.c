@@ -2,11 +2,13 @@
  * linear layers of experts next to one layer for as many rows.
  *
  *     kernels [THREADS[,THREADS...] [NAME [MS]]]
+ *     kernels cuda [NAME [MS]]
  *
  * For each number of threads and each kernel whose name contains NAME, prints the median and the fastest call
  * of both, in ms, the kernel's bandwidth, and the plain loop's time relative to the kernel's. Calls alternate
  * and iterate over enough copies of the operands to evict them from a core's own caches. MS is the time
- * per kernel (default: 100). Build it with the target `bench_kernels`. */
+ * per kernel (default: 100). On the first GPU, only layers of experts are timed. Build it with the target
+ * `bench_kernels`. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@
 #endif
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "device/pool.h"
 #include "kernels/kernels.h"
 
@@ -325,7 +328,15 @@ static Status measure(Bench *bench, const Case *of, double ms) {
 
 /* ---- linear layers of experts ---- */
 
-enum { ROUTED = 4096, OUTPUTS = 1536, MOST_EXPERTS = 64 };
+/* R rows, E experts, K inputs, N outputs */
+typedef struct Size {
+    int64_t R, N, K, E;
+} Size;
+
+static const Size cpu_sizes[] = {{4096, 1536, WIDTH, 8}, {4096, 1536, WIDTH, 64}};
+/* The first layers of Mixtral's and OLMoE's experts, in training and for few tokens. */
+static const Size gpu_sizes[] = {
+    {16384, 28672, 4096, 8}, {65536, 2048, 2048, 64}, {16, 28672, 4096, 8}, {64, 2048, 2048, 64}};
 
 typedef struct Layer {
     Tensor y, x, w, dw, offsets;
@@ -346,43 +357,104 @@ static Status run_layer(Bench *bench, const char *name, const Layer *l, bool den
 }
 
 /* Rows as even as possible, or in proportion to 1, 1/2, 1/3 ... */
-static void put_offsets(Tensor offsets, int64_t experts, bool zipf) {
+static void put_offsets(int32_t *offsets, const Size *size, bool zipf) {
     double total = 0, sum = 0;
-    for (int64_t e = 0; e < experts; e++) total += zipf ? 1 / (double)(e + 1) : 1;
-    for (int64_t e = 0; e <= experts; e++) {
-        tensor_i32(offsets)[e] = (int32_t)(sum / total * ROUTED + 0.5);
+    for (int64_t e = 0; e < size->E; e++) total += zipf ? 1 / (double)(e + 1) : 1;
+    for (int64_t e = 0; e <= size->E; e++) {
+        offsets[e] = (int32_t)(sum / total * (double)size->R + 0.5);
         sum += zipf ? 1 / (double)(e + 1) : 1;
     }
 }
 
-static Status measure_grouped(Bench *bench, const char *name, double ms) {
-    CLEANUP(dev_free) Buffer memory = {0};
+/* The same random values again and again, which are in host memory first. */
+static Status put_random(Bench *bench, Tensor t) {
+    enum { AT_ONCE = 1 << 20 };
+    CLEANUP(mem_freep) float *values = NULL;
+    Tensor flat = tensor_1d(t.data, t.dtype, tensor_count(t));
+    TRY(mem_new(AT_ONCE, sizeof *values, &values));
+    fill_random(tensor_1d(values, t.dtype, AT_ONCE));
+    for (int64_t at = 0; at < tensor_count(t); at += AT_ONCE) {
+        int64_t left = tensor_count(t) - at;
+        Tensor some = tensor_slice(flat, at, left < AT_ONCE ? left : AT_ONCE);
+        TRY(stream_copy(bench->exec.stream, some.data, values, tensor_bytes(some), COPY_TO_DEVICE));
+    }
+    return stream_sync(bench->exec.stream);
+}
+
+/* The time of a call. Several follow one another on a GPU, which hides what starting them takes. */
+static Status time_layer(Bench *bench, const char *name, const Layer *l, bool dense, double *best) {
+    int calls = device_is_host(bench->device) ? 1 : 10;
+    double begin = clock_wall();
+    for (int i = 0; i < calls; i++) TRY(run_layer(bench, name, l, dense));
+    TRY(stream_sync(bench->exec.stream));
+    *best = fmin(*best, (clock_wall() - begin) / calls);
+    return OK;
+}
+
+static Status measure_load(Bench *bench, const char *name, const Layer *l, const Size *size, bool zipf,
+                           double ms) {
+    CLEANUP(mem_freep) int32_t *offsets = NULL;
+    double best[2] = {1e9, 1e9}, flops = 2e-9 * (double)size->R * (double)size->N * (double)size->K;
+    TRY(mem_new((size_t)size->E + 1, sizeof *offsets, &offsets));
+    put_offsets(offsets, size, zipf);
+    TRY(stream_copy(bench->exec.stream, l->offsets.data, offsets, tensor_bytes(l->offsets), COPY_TO_DEVICE));
+    double start = clock_wall();
+    for (int call = 0; call < 4 || (call < CALLS && clock_wall() - start < ms * 1e-3); call++)
+        TRY(time_layer(bench, name, l, call % 2, &best[call % 2]));
+    printf("%-23s %-5s %3d  %2lld experts, %-4s  %5lld rows  %9.3f ms  %8.1f GFLOP/s  %6.1f GB/s of weights  "
+           "%4.0f%% of one layer\n",
+           name, dtype_name(bench->dtype), bench->device->threads, (long long)size->E, zipf ? "zipf" : "even",
+           (long long)size->R, best[0] * 1e3, flops / best[0], 1e-9 * (double)tensor_bytes(l->w) / best[0],
+           100 * best[1] / best[0]);
+    fflush(stdout);
+    return OK;
+}
+
+static Status measure_grouped(Bench *bench, const char *wanted, const Size *size, double ms) {
+    static const char *const names[] = {"grouped_forward", "grouped_backward_input",
+                                        "grouped_backward_weight"};
     DType dtype = bench->dtype;
-    Layer l = {.offsets = tensor_1d(bench->small, DT_I32, 0)};
-    TRY(dev_alloc(bench->device, MEM_SCRATCH, (size_t)12 * MOST_EXPERTS * OUTPUTS * WIDTH, &memory));
-    Bump bump = {.base = memory.data, .size = memory.bytes};
-    l.y = tensor_take(&bump, tensor_2d(NULL, dtype, ROUTED, OUTPUTS));
-    l.x = tensor_take(&bump, tensor_2d(NULL, dtype, ROUTED, WIDTH));
-    l.w = tensor_take(&bump, tensor_3d(NULL, dtype, MOST_EXPERTS, OUTPUTS, WIDTH));
-    l.dw = tensor_take(&bump, tensor_3d(NULL, DT_F32, MOST_EXPERTS, OUTPUTS, WIDTH));
-    fill_random(l.y), fill_random(l.x), fill_random(l.w);
-    for (int i = 0; i < 4; i++) {
-        bool zipf = i % 2;
-        l.w.dim[0] = l.dw.dim[0] = i / 2 ? 64 : 8;
-        l.offsets.dim[0] = l.w.dim[0] + 1;
-        put_offsets(l.offsets, l.w.dim[0], zipf);
-        double best[2] = {1e9, 1e9}, start = clock_wall();
-        for (int call = 0; call < 4 || (call < CALLS && clock_wall() - start < ms * 1e-3); call++) {
-            double begin = clock_wall();
-            TRY(run_layer(bench, name, &l, call % 2));
-            best[call % 2] = fmin(best[call % 2], clock_wall() - begin);
+    for (int i = 0; i < 3; i++) {
+        CLEANUP(dev_free) Buffer memory = {0};
+        Bump bump = {0};
+        Layer l;
+        if (wanted && !strstr(names[i], wanted)) continue;
+        for (int pass = 0; pass < 2; pass++) {
+            l.offsets = tensor_take(&bump, tensor_1d(NULL, DT_I32, size->E + 1));
+            l.y = tensor_take(&bump, tensor_2d(NULL, dtype, size->R, size->N));
+            l.x = tensor_take(&bump, tensor_2d(NULL, dtype, size->R, size->K));
+            l.w = tensor_take(&bump, tensor_3d(NULL, dtype, size->E, size->N, size->K));
+            l.dw = tensor_take(&bump, tensor_3d(NULL, DT_F32, size->E, size->N, size->K));
+            if (pass) break;
+            TRY(dev_alloc(bench->device, MEM_SCRATCH, bump.used, &memory));
+            bump = (Bump){.base = memory.data, .size = memory.bytes};
         }
-        printf("%-28s %-5s %3d  %2lld experts, %-4s  %8.2f ms  %6.1f GFLOP/s  %3.0f%% of one layer\n", name,
-               dtype_name(dtype), bench->device->threads, (long long)l.w.dim[0], zipf ? "zipf" : "even",
-               best[0] * 1e3, 2e-9 * ROUTED * OUTPUTS * WIDTH / best[0], 100 * best[1] / best[0]);
-        fflush(stdout);
+        TRY(put_random(bench, l.y));
+        TRY(put_random(bench, l.x));
+        TRY(put_random(bench, l.w));
+        TRY(put_random(bench, l.dw));
+        for (int zipf = 0; zipf < 2; zipf++) TRY(measure_load(bench, names[i], &l, size, zipf, ms));
     }
     return OK;
+}
+
+static Status measure_sizes(Bench *bench, const char *wanted, const Size *sizes, size_t count, double ms) {
+    for (int type = 0; type < 2; type++)
+        for (size_t i = 0; i < count; i++) {
+            bench->dtype = type ? DT_BF16 : DT_F32;
+            TRY(measure_grouped(bench, wanted, &sizes[i], ms));
+        }
+    return OK;
+}
+
+static Status run_gpu(const char *name, double ms) {
+    CLEANUP(device_freep) Device *device = NULL;
+    CLEANUP(stream_freep) Stream *stream = NULL;
+    TRY(device_new_cuda(&device, 0));
+    TRY(stream_new(&stream, device));
+    Bench bench = {.device = device, .exec = {.stream = stream}};
+    TRY(kernels_for("cuda", NULL, &bench.exec.table));
+    return measure_sizes(&bench, name, gpu_sizes, sizeof gpu_sizes / sizeof *gpu_sizes, ms);
 }
 
 static Status run_threads(int threads, const char *name, double ms) {
@@ -403,18 +475,13 @@ static Status run_threads(int threads, const char *name, double ms) {
             TRY(measure(&bench, &cases[i], ms));
         }
     }
-    static const char *const grouped[] = {"grouped_forward", "grouped_backward_input",
-                                          "grouped_backward_weight"};
-    for (int i = 0; i < 6; i++) {
-        bench.dtype = i % 2 ? DT_BF16 : DT_F32;
-        if (!name || strstr(grouped[i / 2], name)) TRY(measure_grouped(&bench, grouped[i / 2], ms));
-    }
-    return OK;
+    return measure_sizes(&bench, name, cpu_sizes, sizeof cpu_sizes / sizeof *cpu_sizes, ms);
 }
 
 static Status run(int argc, char **argv) {
     double ms = argc > 3 ? atof(argv[3]) : 100;
     const char *name = argc > 2 && *argv[2] ? argv[2] : NULL, *threads = argc > 1 ? argv[1] : "1";
+    if (!strcmp(threads, "cuda")) return run_gpu(name, ms);
     printf("%-28s %-5s %3s  %8s %8s  %8s %8s\n", "kernel", "type", "thr", "median", "fastest", "loop",
            "fastest");
     for (const char *at = threads; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)

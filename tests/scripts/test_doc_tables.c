@@ -46,7 +46,7 @@ static void test_writes_tables(void **state) {
     assert_said(
         tree, 0,
         "| One | next token | `OneForCausalLM`, `OneModel` |\n\n"
-        "They run on CPUs in fp32, on GPUs also in fp8, except mixtures of experts.\n\n<!-- end -->\n");
+        "They run on CPUs in fp32, on GPUs also in fp8.\n\n<!-- end -->\n");
     write_file(tree, "src/model/families.def", "FAMILY(one)\nFAMILY(two)\n");
     write_file(tree, "src/model/two/two.c",
                "const Family two = {\n    .title = \"Two\",\n    .outputs = OUTPUT_LM | OUTPUT_SPAN,\n"
