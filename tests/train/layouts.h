@@ -43,6 +43,12 @@ static inline HostBatch *batch_of_vocab(int job, int64_t vocab, int64_t step, in
     return batch;
 }
 
+/* The lowest ZeRO stage with the same bits. NCCL adds in one order when it reduces, in another when it also
+ * scatters. */
+static inline int same_bits(const Group *world, int zero) {
+    return zero && world->size > 2 && !strcmp(world->ops->name, "nccl") ? 1 : 0;
+}
+
 static inline const char *layout_text(const Layout *layout) {
     static char text[TRIAL_TEXT];
     return trial_text(text, layout);

@@ -75,12 +75,6 @@ static bool same_weights(const Outcome *found, const Outcome *expected) {
     return same_shards(found, expected);
 }
 
-/* The lowest ZeRO stage with the same bits. NCCL adds in one order when it reduces, in another when it also
- * scatters. */
-static int same_bits(const Group *world, int zero) {
-    return zero && world->size > 2 && !strcmp(world->ops->name, "nccl") ? 1 : 0;
-}
-
 /* For a given data-parallel size, all ZeRO stages and all recompute modes give the same bits. */
 static void test_bits(void **state) {
     Group *world = ((Ranks *)*state)->world;
