@@ -95,13 +95,6 @@ __device__ inline Place place_of(int heads, int tiles, bool last_first) {
     return {head / heads, head % heads, last_first ? tiles - 1 - tile : tile};
 }
 
-// Dynamic shared memory beyond 48 KiB is an opt-in.
-template <typename Kernel> cudaError_t allow_shared(Kernel kernel, size_t bytes) {
-    if (bytes > (size_t)shared_limit()) return cudaErrorInvalidConfiguration;
-    if (bytes <= 48 * 1024) return cudaSuccess;
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-}
-
 constexpr float infinity = __builtin_huge_valf();
 
 #endif

@@ -426,32 +426,13 @@ cudaError_t launch_attention_forward_hopper(cudaStream_t stream, DType type, con
 
 namespace hopper {
 
-// Looked up at run time, because weft also runs on machines without a driver to link against.
 bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const CudaHeads &heads, int count,
                int length, int rows) {
-    static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
-        void *found = nullptr;
-        cudaDriverEntryPointQueryResult result;
-#if CUDART_VERSION >= 12050
-        cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
-                                                             cudaEnableDefault, &result);
-#else
-        cudaError_t error =
-            cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result);
-#endif
-        return error == cudaSuccess && result == cudaDriverEntryPointSuccess
-                   ? (PFN_cuTensorMapEncodeTiled_v12000)found
-                   : nullptr;
-    }();
     cuuint64_t dims[] = {(cuuint64_t)call.D, (cuuint64_t)length, (cuuint64_t)count, (cuuint64_t)call.B};
     cuuint64_t strides[] = {(cuuint64_t)heads.row * 2, (cuuint64_t)heads.head * 2,
                             (cuuint64_t)heads.batch * 2};
-    cuuint32_t box[] = {width, (cuuint32_t)rows, 1, 1}, steps[] = {1, 1, 1, 1};
-    return encode &&
-           encode(map, type == DT_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                  4, heads.data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    cuuint32_t box[] = {width, (cuuint32_t)rows, 1, 1};
+    return map_boxes(map, type, heads.data, 4, dims, strides, box);
 }
 
 } // namespace hopper

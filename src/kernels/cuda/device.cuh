@@ -206,6 +206,12 @@ inline int shared_limit() {
 inline bool fits_shared(size_t bytes) {
     return bytes + 2048 <= (size_t)shared_limit();
 }
+// Dynamic shared memory beyond 48 KiB is an opt-in.
+template <typename Kernel> cudaError_t allow_shared(Kernel kernel, size_t bytes) {
+    if (bytes > (size_t)shared_limit()) return cudaErrorInvalidConfiguration;
+    if (bytes <= 48 * 1024) return cudaSuccess;
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+}
 // Whether the tensor cores of the current device have the layouts of mma that device code uses.
 inline bool has_mma(DType type) {
     return cuda_limits().capability >= (type == DT_F16 ? 75 : 80);
