@@ -1,0 +1,596 @@
+// Grouped matmuls on Hopper, for 16-bit types: forward of experts' linear layers, and both of its gradients.
+//
+// Each product is, for each expert, (rows x inner) times (inner x cols). A block computes tiles of 128 x 256
+// or 64 x 256 of the result. A producer warp loads both operands by TMA into a ring of stages, each with 64
+// inner elements; two consumer warpgroups multiply them, and store their halves of the tile while the
+// producer already loads the next one. The grid is persistent: all blocks derive the same list of tiles from
+// the offsets, so the host need not know them, and stride over it.
+//
+// Two blocks of a cluster may take adjacent tiles and load half of the operand that both need each, for both.
+//
+// A tile at the end of an expert's rows also reads rows of the next one. In forward and for the gradient of
+// inputs, these give rows of the result that are not stored. In the gradient of weights, rows are the inner
+// dimension: the consumers clear them in shared memory, because they may not be finite.
+//
+// The gradient of weights has as many tiles for each expert, whose rows differ in number. If there are few of
+// them, the rows are split into chunks. The chunks of a tile are added in order, each waiting for its turn,
+// so results are deterministic.
+#include <algorithm>
+
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/grouped_hopper.h"
+#include "kernels/cuda/hopper.cuh"
+
+namespace hopper::grouped {
+
+constexpr int most_experts = 1024, most_turns = GROUPED_HOPPER_WORKSPACE / sizeof(int);
+constexpr int depth = 64; // inner elements of a stage
+constexpr int threads = 384, consumers = 256;
+
+// Which operand's tile the two blocks of a cluster have in common.
+enum Sharing { ALONE, SHARED_LEFT, SHARED_RIGHT };
+
+template <CudaGroupedKind KIND, int ROWS, Sharing SHARING> struct Grouped {
+    static constexpr bool is_weight = KIND == GROUPED_WEIGHT;
+    // Stored with the inner elements as rows.
+    static constexpr bool left_transposed = is_weight, right_transposed = KIND != GROUPED_FORWARD;
+    static constexpr bool left_shared = SHARING == SHARED_LEFT, right_shared = SHARING == SHARED_RIGHT;
+    static constexpr int blocks = SHARING == ALONE ? 1 : 2; // of a cluster
+    static constexpr int rows = ROWS, cols = 256;           // of a block's tile
+    static constexpr int cluster_rows = right_shared ? 2 * rows : rows,
+                         cluster_cols = left_shared ? 2 * cols : cols;
+    // Each warpgroup has 64 rows and all columns, or all rows and half of the columns.
+    static constexpr bool splits_rows = rows == 128;
+    static constexpr int group_cols = splits_rows ? cols : cols / 2;
+    static constexpr int stages = splits_rows ? 4 : 5;
+    static constexpr int consumer_registers = 232, producer_registers = 40;
+
+    struct Shared {
+        alignas(1024) uint16_t left[stages][rows * depth];
+        alignas(1024) uint16_t right[stages][cols * depth];
+        alignas(1024) uint16_t buffer[is_weight ? 1 : consumers / 32][16 * width];
+        uint64_t full[stages], empty[stages];
+        int first[most_experts + 1]; // row of each expert
+        int unit[most_experts + 1];  // first unit of each expert
+    };
+    static_assert(sizeof(Shared) <= 232448, "a block has 227 KiB");
+};
+
+// A unit is a row of tiles of an expert or, for the gradient of weights, all tiles of a chunk of its rows.
+struct GroupedArgs {
+    CUtensorMap left, right;
+    void *out;
+    const int32_t *offsets;
+    int *turns;       // (E,tiles,blocks,2): how many chunks have been added; only with several of them
+    int experts;      //
+    int rows, cols;   // of the result of an expert; rows of dw only
+    int blocks;       // stages of a tile; not of dw
+    int down, across; // clusters' tiles of dw, and per row of tiles
+    int each;         // tiles per unit
+    int band;         // rows of tiles that are traversed together
+    int chunk;        // rows of x and dy
+    bool accumulate;
+    int delay;
+};
+
+// A tile of the cluster.
+struct Item {
+    int expert, row, col, end; // rows from `end` on are not stored
+    int from, blocks, valid;   // the first inner element, stages, and valid inner elements of the last one
+    int part, parts;
+    int tile; // number in the expert; only of dw
+};
+
+// ---- schedule ----
+
+template <typename F> __device__ inline int units_of(const GroupedArgs &args, int rows) {
+    if (!F::is_weight) return (rows + F::cluster_rows - 1) / F::cluster_rows;
+    if (rows == 0) return !args.accumulate; // writes zeros
+    return (rows + args.chunk - 1) / args.chunk;
+}
+
+// Called by all threads.
+template <typename F> __device__ inline void plan(const GroupedArgs &args, typename F::Shared &s) {
+    for (int e = threadIdx.x; e <= args.experts; e += threads) s.first[e] = args.offsets[e];
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        int lane = threadIdx.x, total = 0;
+        for (int begin = 0; begin < args.experts; begin += 32) {
+            int e = begin + lane, units = 0;
+            if (e < args.experts) units = units_of<F>(args, s.first[e + 1] - s.first[e]);
+            for (int by = 1; by < 32; by *= 2) {
+                int other = __shfl_up_sync(full_warp, units, by);
+                if (lane >= by) units += other;
+            }
+            if (e < args.experts) s.unit[e + 1] = total + units;
+            total += __shfl_sync(full_warp, units, 31);
+        }
+        if (lane == 0) s.unit[0] = 0;
+    }
+    __syncthreads();
+}
+
+// The expert of a unit, which is not before expert `from`. Called by whole warps.
+__device__ inline int expert_of(const int *unit, int experts, int from, int number) {
+    int lane = threadIdx.x % 32;
+    for (;; from += 32) {
+        int e = from + lane;
+        int ended = __popc(__ballot_sync(full_warp, e < experts && unit[e + 1] <= number));
+        if (ended < 32) return from + ended;
+    }
+}
+
+// Tile `index` of the list; false at the end. `item` is the one before.
+template <typename F>
+__device__ inline bool item_of(const GroupedArgs &args, const typename F::Shared &s, int index, Item &item) {
+    int number = index / args.each;
+    if (number >= s.unit[args.experts]) return false;
+    int e = item.expert = expert_of(s.unit, args.experts, item.expert, number);
+    int begin = s.unit[e], units = s.unit[e + 1] - begin, first = s.first[e], end = s.first[e + 1];
+    int within = index - (F::is_weight ? number : begin) * args.each;
+    int band = within / (args.band * args.across) * args.band;
+    int height = min(args.band, (F::is_weight ? args.down : units) - band);
+    within -= band * args.across;
+    int row = (band + within % height) * F::cluster_rows;
+    item.col = within / height * F::cluster_cols;
+    if (F::is_weight) {
+        item.row = row;
+        item.end = args.rows;
+        item.part = number - begin;
+        item.parts = units;
+        item.from = first + item.part * args.chunk;
+        int count = min(args.chunk, end - item.from);
+        item.blocks = (count + depth - 1) / depth;
+        item.valid = count - (item.blocks - 1) * depth;
+        item.tile = index - number * args.each;
+    } else {
+        item.row = first + row;
+        item.end = end;
+        item.from = 0;
+        item.blocks = args.blocks;
+        item.valid = depth;
+    }
+    int rank = blockIdx.x % F::blocks;
+    if (F::right_shared) item.row += rank * F::rows;
+    if (F::left_shared) item.col += rank * F::cols;
+    return true;
+}
+
+// ---- producer ----
+
+// Copies a box; BOTH: to the same place in both blocks of the cluster.
+template <bool BOTH>
+__device__ inline void copy_box(uint16_t *to, const CUtensorMap *map, uint64_t *barrier, int x, int y,
+                                int z) {
+    if constexpr (BOTH)
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
+                     "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "h"((uint16_t)3)
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(to)),
+                     "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
+                     : "memory");
+}
+
+// Loads the block's part of an operand: LINES rows of the left one or columns of the right one, from `line`
+// on.
+template <int LINES, bool TRANSPOSED, bool BOTH>
+__device__ inline void load(uint16_t *to, const CUtensorMap *map, uint64_t *barrier, int line, int inner,
+                            int matrix) {
+    constexpr int mine = BOTH ? LINES / 2 : LINES;
+    if (BOTH) {
+        int begin = blockIdx.x % 2 * mine;
+        line += begin;
+        to += begin * depth;
+    }
+    if constexpr (TRANSPOSED)
+        for (int i = 0; i < mine; i += width)
+            copy_box<BOTH>(to + i * depth, map, barrier, line + i, inner, matrix);
+    else
+        copy_box<BOTH>(to, map, barrier, inner, line, matrix);
+}
+
+// Called by a whole warp, of which one lane loads.
+template <typename F> __device__ inline void load_tiles(const GroupedArgs &args, typename F::Shared &s) {
+    Ring<F::stages> ring;
+    Item item = {};
+    int step = gridDim.x / F::blocks;
+    for (int index = blockIdx.x / F::blocks; item_of<F>(args, s, index, item); index += step) {
+        if (threadIdx.x != 0) continue;
+        int matrix = F::is_weight ? 0 : item.expert;
+        for (int i = 0; i < item.blocks; i++, ring.next()) {
+            uint64_t *full = &s.full[ring.slot];
+            int inner = item.from + i * depth;
+            barrier_wait(&s.empty[ring.slot], ring.parity ^ 1);
+            barrier_expect(full, sizeof s.left[0] + sizeof s.right[0]);
+            load<F::rows, F::left_transposed, F::left_shared>(s.left[ring.slot], &args.left, full, item.row,
+                                                              inner, 0);
+            load<F::cols, F::right_transposed, F::right_shared>(s.right[ring.slot], &args.right, full,
+                                                                item.col, inner, matrix);
+        }
+    }
+    __syncwarp();
+}
+
+// ---- consumers ----
+
+__device__ inline void arrive_remote(uint64_t *barrier, int rank) {
+    uint32_t remote;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(remote)
+                 : "r"(shared_address(barrier)), "r"(rank));
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
+}
+__device__ inline void add_four(float *to, float4 by) {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(by.x), "f"(by.y),
+                 "f"(by.z), "f"(by.w)
+                 : "memory");
+}
+__device__ inline int load_acquire(const int *from) {
+    int value;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+__device__ inline void store_release(int *to, int value) {
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+
+template <typename T, typename F> struct Consumer {
+    enum { N = F::group_cols / 2 };
+    using Sum = float[N];
+    const GroupedArgs &args;
+    typename F::Shared &s;
+    int group, warp, lane;
+    Ring<F::stages> ring;
+
+    // Lets the blocks that load into a slot reuse it.
+    __device__ inline void release(int slot) {
+        __syncwarp();
+        if (F::blocks == 1) {
+            if (lane == 0) barrier_arrive(&s.empty[slot]);
+        } else if (lane < F::blocks) {
+            arrive_remote(&s.empty[slot], lane);
+        }
+    }
+    __device__ inline void sync_group() { sync_threads(1 + group, 128); }
+
+    // Clears the inner elements from `valid` on, which are rows of other experts or of none. Both warpgroups
+    // clear what they share, so neither waits for the other.
+    __device__ inline void clear(int slot, int valid) {
+        int count = (depth - valid) * (width / 8); // chunks of a tile of 64 lines
+#pragma unroll
+        for (int tile = 0; tile <= F::cols / width; tile++) {
+            uint16_t *from =
+                tile ? s.right[slot] + (tile - 1) * width * depth : s.left[slot] + group * width * depth;
+#pragma unroll 1
+            for (int i = warp * 32 + lane; i < count; i += 128)
+                *reinterpret_cast<uint4 *>(from + valid * width + i * 8) = make_uint4(0, 0, 0, 0);
+        }
+        fence_shared();
+        sync_group();
+    }
+
+    __device__ inline void multiply_stage(Sum &sum, int slot, bool add) {
+        constexpr int apart = width * row_bytes; // tiles of 64 lines
+        constexpr uint64_t left_step = F::left_transposed ? next_rows : next_columns,
+                           right_step = F::right_transposed ? next_rows : next_columns;
+        uint64_t left = tile_of(s.left[slot] + (F::splits_rows ? group * 64 * depth : 0), apart);
+        uint64_t right = tile_of(s.right[slot] + (F::splits_rows ? 0 : group * F::group_cols * depth), apart);
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < depth / 16; k++)
+            multiply_stored<T, F::left_transposed, F::right_transposed>(sum, left + k * left_step,
+                                                                        right + k * right_step, add || k > 0);
+        products_commit();
+    }
+
+    // Stores the warp's 16 rows of 64 columns at a time through its buffer.
+    __device__ inline void store_rows(const Item &item, const Sum &sum) {
+        int row = item.row + (F::splits_rows ? group * 64 : 0) + warp * 16 + lane / 8;
+        int col = item.col + (F::splits_rows ? 0 : group * F::group_cols) + lane % 8 * 8;
+        T *to = (T *)args.out + (int64_t)row * args.cols + col;
+        T *buffer = (T *)s.buffer[group * 4 + warp];
+        uint32_t at = matrices_at(buffer, 0);
+        if (row - lane / 8 >= item.end) return;
+#pragma unroll
+        for (int part = 0; part < N; part += 32) {
+            __syncwarp();
+#pragma unroll
+            for (int n = 0; n < 8; n += 2) {
+                const float *d = sum + part + 4 * n;
+                store_matrices(at ^ 16 * n, round_pair<T>(d[0], d[1]), round_pair<T>(d[2], d[3]),
+                               round_pair<T>(d[4], d[5]), round_pair<T>(d[6], d[7]));
+            }
+            __syncwarp();
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int r = i * 4 + lane / 8;
+                uint4 made = *reinterpret_cast<const uint4 *>(buffer + r * width + (lane % 8 ^ r % 8) * 8);
+                if (row + i * 4 < item.end && col + 2 * part < args.cols)
+                    *reinterpret_cast<uint4 *>(to + (int64_t)(i * 4) * args.cols + 2 * part) = made;
+            }
+        }
+    }
+
+    // Adjacent lanes exchange halves, so that each has 4 columns of one row.
+    __device__ inline void store_sums(const Item &item, const Sum &sum, bool add) {
+        bool odd = lane % 2;
+        int row = item.row + group * 64 + warp * 16 + lane / 4 + odd * 8, col = item.col + lane / 2 % 2 * 4;
+        float *to = (float *)args.out + ((int64_t)item.expert * args.rows + row) * args.cols + col;
+#pragma unroll
+        for (int n = 0; n < N / 4; n++) {
+            const float *d = sum + 4 * n;
+            float x = __shfl_xor_sync(full_warp, odd ? d[0] : d[2], 1),
+                  y = __shfl_xor_sync(full_warp, odd ? d[1] : d[3], 1);
+            float4 made = odd ? make_float4(x, y, d[2], d[3]) : make_float4(d[0], d[1], x, y);
+            if (row >= item.end || col + 8 * n >= args.cols) continue;
+            if (add)
+                add_four(to + 8 * n, made);
+            else
+                *reinterpret_cast<float4 *>(to + 8 * n) = made;
+        }
+    }
+
+    // Adds a chunk when the ones before it have been added.
+    __device__ inline void add_part(const Item &item, const Sum &sum) {
+        int *turn =
+            args.turns +
+            (((int64_t)item.expert * args.each + item.tile) * F::blocks + blockIdx.x % F::blocks) * 2 + group;
+        if (item.part > 0) {
+            if (warp == 0 && lane == 0)
+                while (load_acquire(turn) != item.part) {
+                }
+            sync_group();
+        }
+        store_sums(item, sum, args.accumulate || item.part > 0);
+        if (item.part + 1 == item.parts) return;
+        __threadfence();
+        sync_group();
+        if (warp == 0 && lane == 0) store_release(turn, item.part + 1);
+    }
+
+    // Starts the products of a stage, and returns its slot.
+    __device__ inline int start_stage(Sum &sum, const Item &item, int i) {
+        int slot = ring.slot;
+        barrier_wait(&s.full[slot], ring.parity);
+        if (F::is_weight && i + 1 == item.blocks && item.valid < depth) clear(slot, item.valid);
+        multiply_stage(sum, slot, i > 0);
+        ring.next();
+        return slot;
+    }
+
+    __device__ inline void multiply(Sum &sum, const Item &item) {
+        int previous = start_stage(sum, item, 0);
+        for (int i = 1; i < item.blocks; i++) {
+            int slot = start_stage(sum, item, i);
+            products_wait<1>();
+            release(previous);
+            previous = slot;
+        }
+        products_wait<0>();
+        hold(sum);
+        release(previous);
+    }
+
+    // Passes over the stages of a tile whose rows all end before this warpgroup's.
+    __device__ inline void skip(const Item &item) {
+        for (int i = 0; i < item.blocks; i++, ring.next()) {
+            barrier_wait(&s.full[ring.slot], ring.parity);
+            release(ring.slot);
+        }
+    }
+
+    __device__ inline void work(const Item &item) {
+        if (F::splits_rows && item.row + group * 64 >= item.end) return skip(item);
+        Sum sum;
+        if (F::is_weight && item.blocks == 0) {
+#pragma unroll
+            for (int i = 0; i < N; i++) sum[i] = 0;
+        } else {
+            multiply(sum, item);
+        }
+        if constexpr (!F::is_weight)
+            store_rows(item, sum);
+        else if (item.parts > 1)
+            add_part(item, sum);
+        else
+            store_sums(item, sum, args.accumulate);
+    }
+
+    __device__ inline void run() {
+        Item item = {};
+        int step = gridDim.x / F::blocks;
+        if (group == 1 && args.delay) __nanosleep(args.delay);
+        for (int index = blockIdx.x / F::blocks; item_of<F>(args, s, index, item); index += step) work(item);
+    }
+};
+
+template <typename F> __device__ inline void leave() {
+    if (F::blocks == 1) return;
+    cluster_arrive();
+    cluster_wait();
+}
+
+template <typename T, typename F> __device__ inline void grouped_block(const GroupedArgs &args) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    typename F::Shared &s = *reinterpret_cast<typename F::Shared *>(shared);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < F::stages; i++) {
+            barrier_init(&s.full[i], 1);
+            barrier_init(&s.empty[i], consumers / 32 * F::blocks);
+        }
+        barriers_ready();
+    }
+    chain_next();
+    chain_wait();
+    plan<F>(args, s);
+    leave<F>(); // before anything arrives at the other block's barriers
+    if (threadIdx.x < 128) {
+        registers_down<F::producer_registers>();
+        if (threadIdx.x < 32) load_tiles<F>(args, s);
+        leave<F>();
+    } else {
+        registers_up<F::consumer_registers>();
+        int thread = threadIdx.x - 128;
+        Consumer<T, F>{args, s, thread / 128, thread / 32 % 4, thread % 32}.run();
+        leave<F>();
+    }
+}
+
+template <typename T, typename F>
+__global__ void __launch_bounds__(threads, 1)
+    grouped_hopper_kernel(const __grid_constant__ GroupedArgs args) {
+    if constexpr (is_target) grouped_block<T, F>(args);
+}
+
+// ---- host ----
+
+// Describes matrices (count,rows,cols) whose boxes are `lines` rows of 64 columns.
+inline bool map_matrices(CUtensorMap *map, DType type, const void *data, int64_t count, int64_t rows,
+                         int64_t cols, int lines) {
+    cuuint64_t dims[] = {(cuuint64_t)cols, (cuuint64_t)rows, (cuuint64_t)count};
+    cuuint64_t strides[] = {(cuuint64_t)cols * 2, (cuuint64_t)(rows * cols) * 2};
+    cuuint32_t box[] = {width, (cuuint32_t)lines, 1};
+    return map_boxes(map, type, data, 3, dims, strides, box);
+}
+
+template <typename F> bool map_operands(GroupedArgs &args, const CudaGrouped &call) {
+    int left_lines = F::left_transposed ? depth : F::left_shared ? F::rows / 2 : F::rows;
+    int right_lines = F::right_transposed ? depth : F::right_shared ? F::cols / 2 : F::cols;
+    const bool from_weights = !F::is_weight;
+    return map_matrices(&args.left, call.dtype, call.a, 1, call.rows,
+                        call.kind == GROUPED_FORWARD ? call.K : call.N, left_lines) &&
+           map_matrices(&args.right, call.dtype, call.b, from_weights ? call.E : 1,
+                        from_weights ? call.N : call.rows, call.K, right_lines);
+}
+
+// How a call is divided: the rows of result tiles, in units of 64, that blocks traverse together.
+struct Division {
+    int band;
+    int delay;
+};
+
+inline int divided(int64_t count, int by) {
+    return (int)((count + by - 1) / by);
+}
+
+// Prepares the kernel, and returns how many clusters of it run at the same time; 0 on failure. Chunks wait
+// for others, so there may be no more clusters.
+template <typename T, typename F> int resident_clusters() {
+    auto kernel = grouped_hopper_kernel<T, F>;
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = F::blocks;
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = processors() / F::blocks * F::blocks;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = sizeof(typename F::Shared);
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    int count = 0;
+    if (allow_shared(kernel, config.dynamicSmemBytes) != cudaSuccess ||
+        cudaOccupancyMaxActiveClusters(&count, kernel, &config) != cudaSuccess)
+        return 0;
+    return std::min(count, processors() / F::blocks);
+}
+
+template <typename T, typename F>
+cudaError_t start(cudaStream_t stream, const CudaGrouped &call, int *turns, Division division) {
+    GroupedArgs args = {};
+    if (!map_operands<F>(args, call)) return cudaErrorInvalidValue;
+    args.out = call.out;
+    args.offsets = call.offsets;
+    args.experts = (int)call.E;
+    args.accumulate = call.accumulate;
+    args.delay = division.delay;
+    args.cols = (int)(call.kind == GROUPED_FORWARD ? call.N : call.K);
+    args.across = divided(args.cols, F::cluster_cols);
+    args.each = args.across;
+    args.band = std::max(1, division.band / (F::cluster_rows / 64));
+    static const int clusters = resident_clusters<T, F>();
+    if (clusters == 0) return cudaErrorInvalidConfiguration;
+    int64_t most; // tiles of clusters
+    if (F::is_weight) {
+        args.rows = (int)call.N;
+        args.down = divided(call.N, F::cluster_rows);
+        args.each *= args.down;
+        // Chunks of at most a quarter of what each cluster has to do.
+        int64_t counters = call.E * args.each * F::blocks * 2, chunk = call.rows * args.each / (clusters * 4);
+        chunk = std::max<int64_t>(chunk, 1024);
+        if (!turns || counters > most_turns) chunk = call.rows;
+        args.chunk = divided(std::min(chunk, call.rows), depth) * depth;
+        args.turns = turns;
+        most = (divided(call.rows, args.chunk) + call.E) * args.each;
+        if (args.chunk < call.rows) {
+            cudaError_t cleared = cudaMemsetAsync(turns, 0, counters * sizeof(int), stream);
+            if (cleared != cudaSuccess) return cleared;
+        }
+    } else {
+        args.blocks = divided(call.kind == GROUPED_FORWARD ? call.K : call.N, depth);
+        most = (divided(call.rows, F::cluster_rows) + call.E) * args.each;
+    }
+    const int blocks = (int)std::min<int64_t>(most, clusters) * F::blocks;
+    const size_t bytes = sizeof(typename F::Shared);
+    cudaError_t error = allow_shared(grouped_hopper_kernel<T, F>, bytes);
+    if (error != cudaSuccess) return error;
+    if (F::blocks == 1)
+        return launch_chained(stream, grouped_hopper_kernel<T, F>, blocks, threads, bytes, args);
+    return launch_cluster(true, F::blocks, stream, grouped_hopper_kernel<T, F>, blocks, threads, bytes, args);
+}
+
+} // namespace hopper::grouped
+
+using namespace hopper::grouped;
+
+template <typename T, CudaGroupedKind KIND>
+static cudaError_t start_kind(cudaStream_t stream, const CudaGrouped &call, int *turns) {
+    int64_t rows = KIND == GROUPED_WEIGHT ? call.N : call.rows / call.E,
+            cols = KIND == GROUPED_FORWARD ? call.N : call.K;
+    if constexpr (KIND != GROUPED_WEIGHT)
+        if (rows <= 96) return start<T, Grouped<KIND, 64, ALONE>>(stream, call, turns, {16, 0});
+    if (rows % 256 == 0 || rows >= 1024)
+        return start<T, Grouped<KIND, 128, SHARED_RIGHT>>(stream, call, turns, {16, 0});
+    if (cols % 512 == 0) return start<T, Grouped<KIND, 128, SHARED_LEFT>>(stream, call, turns, {16, 0});
+    return start<T, Grouped<KIND, 128, ALONE>>(stream, call, turns, {16, 0});
+}
+
+template <typename T>
+static cudaError_t start_type(cudaStream_t stream, const CudaGrouped &call, int *turns) {
+    switch (call.kind) {
+    case GROUPED_FORWARD: return start_kind<T, GROUPED_FORWARD>(stream, call, turns);
+    case GROUPED_INPUT: return start_kind<T, GROUPED_INPUT>(stream, call, turns);
+    case GROUPED_WEIGHT: return start_kind<T, GROUPED_WEIGHT>(stream, call, turns);
+    }
+    return cudaErrorInvalidValue;
+}
+
+// Compiled for any target other than sm_90a, the kernel is empty and takes hardly any registers.
+static bool is_compiled(void) {
+    static const bool is = [] {
+        cudaFuncAttributes attributes;
+        cudaError_t error = cudaFuncGetAttributes(
+            &attributes, grouped_hopper_kernel<__nv_bfloat16, Grouped<GROUPED_FORWARD, 128, ALONE>>);
+        cudaGetLastError(); // not an error of the next launch
+        return error == cudaSuccess && attributes.numRegs > 64;
+    }();
+    return is;
+}
+
+bool grouped_hopper_serves(const CudaGrouped *call) {
+    constexpr int64_t least_work = (int64_t)1 << 30, most = 1 << 30;
+    if (cuda_limits().capability != 90 || (call->dtype != DT_BF16 && call->dtype != DT_F16)) return false;
+    if (call->E > most_experts || call->N % 8 || call->K % 8 || !aligned_16(call->out, call->a, call->b))
+        return false;
+    if (call->rows > most || call->N > most || call->K > most ||
+        call->rows * call->N > least_work * most / call->K)
+        return false;
+    return call->rows * call->N * call->K >= least_work && is_compiled();
+}
+
+cudaError_t grouped_hopper(cudaStream_t stream, const CudaGrouped *call, void *workspace) {
+    if (call->dtype == DT_BF16) return start_type<__nv_bfloat16>(stream, *call, (int *)workspace);
+    return start_type<__half>(stream, *call, (int *)workspace);
+}
