@@ -26,6 +26,7 @@ namespace hopper::grouped {
 constexpr int most_experts = 1024, most_turns = GROUPED_HOPPER_WORKSPACE / sizeof(int);
 constexpr int depth = 64; // inner elements of a stage
 constexpr int threads = 384, consumers = 256;
+constexpr int band_rows = 1024; // of the result, traversed together
 
 // Which operand's tile the two blocks of a cluster have in common.
 enum Sharing { ALONE, SHARED_LEFT, SHARED_RIGHT };
@@ -36,13 +37,13 @@ template <CudaGroupedKind KIND, int ROWS, Sharing SHARING> struct Grouped {
     static constexpr bool left_transposed = is_weight, right_transposed = KIND != GROUPED_FORWARD;
     static constexpr bool left_shared = SHARING == SHARED_LEFT, right_shared = SHARING == SHARED_RIGHT;
     static constexpr int blocks = SHARING == ALONE ? 1 : 2; // of a cluster
-    static constexpr int rows = ROWS, cols = 256;           // of a block's tile
+    static constexpr int rows = ROWS, cols = 256;           // of a tile
     static constexpr int cluster_rows = right_shared ? 2 * rows : rows,
                          cluster_cols = left_shared ? 2 * cols : cols;
-    // Each warpgroup has 64 rows and all columns, or all rows and half of the columns.
-    static constexpr bool splits_rows = rows == 128;
-    static constexpr int group_cols = splits_rows ? cols : cols / 2;
-    static constexpr int stages = splits_rows ? 4 : 5;
+    // The warpgroups take alternate tiles, or each computes 64 rows of all tiles.
+    static constexpr bool alternate = rows == 64;
+    static constexpr int stages = alternate ? 5 : 4;
+    static constexpr int releases = consumers / 32 / (alternate ? 2 : 1) * blocks; // of a slot: one per warp
     static constexpr int consumer_registers = 232, producer_registers = 40;
 
     struct Shared {
@@ -50,6 +51,7 @@ template <CudaGroupedKind KIND, int ROWS, Sharing SHARING> struct Grouped {
         alignas(1024) uint16_t right[stages][cols * depth];
         alignas(1024) uint16_t buffer[is_weight ? 1 : consumers / 32][16 * width];
         uint64_t full[stages], empty[stages];
+        uint64_t start[2];           // the turn of a warpgroup to multiply
         int first[most_experts + 1]; // row of each expert
         int unit[most_experts + 1];  // first unit of each expert
     };
@@ -68,9 +70,8 @@ struct GroupedArgs {
     int down, across; // clusters' tiles of dw, and per row of tiles
     int each;         // tiles per unit
     int band;         // rows of tiles that are traversed together
-    int chunk;        // rows of x and dy
+    int chunk;        // rows of x and dy, about
     bool accumulate;
-    int delay;
 };
 
 // A tile of the cluster.
@@ -86,7 +87,7 @@ struct Item {
 template <typename F> __device__ inline int units_of(const GroupedArgs &args, int rows) {
     if (!F::is_weight) return (rows + F::cluster_rows - 1) / F::cluster_rows;
     if (rows == 0) return !args.accumulate; // writes zeros
-    return (rows + args.chunk - 1) / args.chunk;
+    return max(1, (rows + args.chunk / 2) / args.chunk);
 }
 
 // Called by all threads.
@@ -136,12 +137,11 @@ __device__ inline bool item_of(const GroupedArgs &args, const typename F::Shared
     if (F::is_weight) {
         item.row = row;
         item.end = args.rows;
-        item.part = number - begin;
+        int part = item.part = number - begin, blocks = (end - first + depth - 1) / depth;
         item.parts = units;
-        item.from = first + item.part * args.chunk;
-        int count = min(args.chunk, end - item.from);
-        item.blocks = (count + depth - 1) / depth;
-        item.valid = count - (item.blocks - 1) * depth;
+        item.from = first + (blocks / units * part + min(part, blocks % units)) * depth;
+        item.blocks = blocks / units + (part < blocks % units);
+        item.valid = min(depth, end - item.from - (item.blocks - 1) * depth);
         item.tile = index - number * args.each;
     } else {
         item.row = first + row;
@@ -238,12 +238,28 @@ __device__ inline void store_release(int *to, int value) {
 }
 
 template <typename T, typename F> struct Consumer {
-    enum { N = F::group_cols / 2 };
+    enum { N = F::cols / 2 };
     using Sum = float[N];
     const GroupedArgs &args;
     typename F::Shared &s;
     int group, warp, lane;
+    int offset;      // the warpgroup's first row of its tile
+    uint32_t parity; // of the next wait for its turn
     Ring<F::stages> ring;
+
+    __device__ inline Consumer(const GroupedArgs &args, typename F::Shared &s, int thread)
+        : args(args), s(s), group(thread / 128), warp(thread / 32 % 4), lane(thread % 32),
+          offset(F::alternate ? 0 : group * 64), parity(group ^ 1) {}
+
+    // While one warpgroup multiplies its tile, the other one stores its own.
+    __device__ inline void begin_turn() {
+        if (!F::alternate) return;
+        barrier_wait(&s.start[group], parity);
+        parity ^= 1;
+    }
+    __device__ inline void end_turn() {
+        if (F::alternate) barrier_arrive_warp(&s.start[group ^ 1]);
+    }
 
     // Lets the blocks that load into a slot reuse it.
     __device__ inline void release(int slot) {
@@ -263,7 +279,7 @@ template <typename T, typename F> struct Consumer {
 #pragma unroll
         for (int tile = 0; tile <= F::cols / width; tile++) {
             uint16_t *from =
-                tile ? s.right[slot] + (tile - 1) * width * depth : s.left[slot] + group * width * depth;
+                tile ? s.right[slot] + (tile - 1) * width * depth : s.left[slot] + offset * depth;
 #pragma unroll 1
             for (int i = warp * 32 + lane; i < count; i += 128)
                 *reinterpret_cast<uint4 *>(from + valid * width + i * 8) = make_uint4(0, 0, 0, 0);
@@ -276,8 +292,8 @@ template <typename T, typename F> struct Consumer {
         constexpr int apart = width * row_bytes; // tiles of 64 lines
         constexpr uint64_t left_step = F::left_transposed ? next_rows : next_columns,
                            right_step = F::right_transposed ? next_rows : next_columns;
-        uint64_t left = tile_of(s.left[slot] + (F::splits_rows ? group * 64 * depth : 0), apart);
-        uint64_t right = tile_of(s.right[slot] + (F::splits_rows ? 0 : group * F::group_cols * depth), apart);
+        uint64_t left = tile_of(s.left[slot] + offset * depth, apart);
+        uint64_t right = tile_of(s.right[slot], apart);
         products_begin();
 #pragma unroll
         for (int k = 0; k < depth / 16; k++)
@@ -288,8 +304,7 @@ template <typename T, typename F> struct Consumer {
 
     // Stores the warp's 16 rows of 64 columns at a time through its buffer.
     __device__ inline void store_rows(const Item &item, const Sum &sum) {
-        int row = item.row + (F::splits_rows ? group * 64 : 0) + warp * 16 + lane / 8;
-        int col = item.col + (F::splits_rows ? 0 : group * F::group_cols) + lane % 8 * 8;
+        int row = item.row + offset + warp * 16 + lane / 8, col = item.col + lane % 8 * 8;
         T *to = (T *)args.out + (int64_t)row * args.cols + col;
         T *buffer = (T *)s.buffer[group * 4 + warp];
         uint32_t at = matrices_at(buffer, 0);
@@ -317,7 +332,7 @@ template <typename T, typename F> struct Consumer {
     // Adjacent lanes exchange halves, so that each has 4 columns of one row.
     __device__ inline void store_sums(const Item &item, const Sum &sum, bool add) {
         bool odd = lane % 2;
-        int row = item.row + group * 64 + warp * 16 + lane / 4 + odd * 8, col = item.col + lane / 2 % 2 * 4;
+        int row = item.row + offset + warp * 16 + lane / 4 + odd * 8, col = item.col + lane / 2 % 2 * 4;
         float *to = (float *)args.out + ((int64_t)item.expert * args.rows + row) * args.cols + col;
 #pragma unroll
         for (int n = 0; n < N / 4; n++) {
@@ -337,7 +352,8 @@ template <typename T, typename F> struct Consumer {
     __device__ inline void add_part(const Item &item, const Sum &sum) {
         int *turn =
             args.turns +
-            (((int64_t)item.expert * args.each + item.tile) * F::blocks + blockIdx.x % F::blocks) * 2 + group;
+            (((int64_t)item.expert * args.each + item.tile) * F::blocks + blockIdx.x % F::blocks) * 2 +
+            offset / 64;
         if (item.part > 0) {
             if (warp == 0 && lane == 0)
                 while (load_acquire(turn) != item.part) {
@@ -362,6 +378,7 @@ template <typename T, typename F> struct Consumer {
     }
 
     __device__ inline void multiply(Sum &sum, const Item &item) {
+        begin_turn();
         int previous = start_stage(sum, item, 0);
         for (int i = 1; i < item.blocks; i++) {
             int slot = start_stage(sum, item, i);
@@ -369,23 +386,27 @@ template <typename T, typename F> struct Consumer {
             release(previous);
             previous = slot;
         }
+        end_turn();
         products_wait<0>();
         hold(sum);
         release(previous);
     }
 
-    // Passes over the stages of a tile whose rows all end before this warpgroup's.
+    // Passes over the stages of a tile without rows for this warpgroup.
     __device__ inline void skip(const Item &item) {
+        begin_turn();
         for (int i = 0; i < item.blocks; i++, ring.next()) {
             barrier_wait(&s.full[ring.slot], ring.parity);
             release(ring.slot);
         }
+        end_turn();
     }
 
     __device__ inline void work(const Item &item) {
-        if (F::splits_rows && item.row + group * 64 >= item.end) return skip(item);
+        if (item.row + offset >= item.end) return skip(item);
         Sum sum;
         if (F::is_weight && item.blocks == 0) {
+            skip(item);
 #pragma unroll
             for (int i = 0; i < N; i++) sum[i] = 0;
         } else {
@@ -401,9 +422,12 @@ template <typename T, typename F> struct Consumer {
 
     __device__ inline void run() {
         Item item = {};
-        int step = gridDim.x / F::blocks;
-        if (group == 1 && args.delay) __nanosleep(args.delay);
-        for (int index = blockIdx.x / F::blocks; item_of<F>(args, s, index, item); index += step) work(item);
+        int step = gridDim.x / F::blocks, next = 0;
+        for (int index = blockIdx.x / F::blocks; item_of<F>(args, s, index, item); index += step, next ^= 1)
+            if (F::alternate && group != next)
+                ring.skip(item.blocks);
+            else
+                work(item);
     }
 };
 
@@ -419,8 +443,9 @@ template <typename T, typename F> __device__ inline void grouped_block(const Gro
     if (threadIdx.x == 0) {
         for (int i = 0; i < F::stages; i++) {
             barrier_init(&s.full[i], 1);
-            barrier_init(&s.empty[i], consumers / 32 * F::blocks);
+            barrier_init(&s.empty[i], F::releases);
         }
+        for (uint64_t &start : s.start) barrier_init(&start, 128 / 32);
         barriers_ready();
     }
     chain_next();
@@ -433,8 +458,7 @@ template <typename T, typename F> __device__ inline void grouped_block(const Gro
         leave<F>();
     } else {
         registers_up<F::consumer_registers>();
-        int thread = threadIdx.x - 128;
-        Consumer<T, F>{args, s, thread / 128, thread / 32 % 4, thread % 32}.run();
+        Consumer<T, F>(args, s, threadIdx.x - 128).run();
         leave<F>();
     }
 }
@@ -466,12 +490,6 @@ template <typename F> bool map_operands(GroupedArgs &args, const CudaGrouped &ca
                         from_weights ? call.N : call.rows, call.K, right_lines);
 }
 
-// How a call is divided: the rows of result tiles, in units of 64, that blocks traverse together.
-struct Division {
-    int band;
-    int delay;
-};
-
 inline int divided(int64_t count, int by) {
     return (int)((count + by - 1) / by);
 }
@@ -498,18 +516,17 @@ template <typename T, typename F> int resident_clusters() {
 }
 
 template <typename T, typename F>
-cudaError_t start(cudaStream_t stream, const CudaGrouped &call, int *turns, Division division) {
+cudaError_t start(cudaStream_t stream, const CudaGrouped &call, int *turns) {
     GroupedArgs args = {};
     if (!map_operands<F>(args, call)) return cudaErrorInvalidValue;
     args.out = call.out;
     args.offsets = call.offsets;
     args.experts = (int)call.E;
     args.accumulate = call.accumulate;
-    args.delay = division.delay;
     args.cols = (int)(call.kind == GROUPED_FORWARD ? call.N : call.K);
     args.across = divided(args.cols, F::cluster_cols);
     args.each = args.across;
-    args.band = std::max(1, division.band / (F::cluster_rows / 64));
+    args.band = band_rows / F::cluster_rows;
     static const int clusters = resident_clusters<T, F>();
     if (clusters == 0) return cudaErrorInvalidConfiguration;
     int64_t most; // tiles of clusters
@@ -545,24 +562,12 @@ cudaError_t start(cudaStream_t stream, const CudaGrouped &call, int *turns, Divi
 
 using namespace hopper::grouped;
 
-template <typename T, CudaGroupedKind KIND>
-static cudaError_t start_kind(cudaStream_t stream, const CudaGrouped &call, int *turns) {
-    int64_t rows = KIND == GROUPED_WEIGHT ? call.N : call.rows / call.E,
-            cols = KIND == GROUPED_FORWARD ? call.N : call.K;
-    if constexpr (KIND != GROUPED_WEIGHT)
-        if (rows <= 96) return start<T, Grouped<KIND, 64, ALONE>>(stream, call, turns, {16, 0});
-    if (rows % 256 == 0 || rows >= 1024)
-        return start<T, Grouped<KIND, 128, SHARED_RIGHT>>(stream, call, turns, {16, 0});
-    if (cols % 512 == 0) return start<T, Grouped<KIND, 128, SHARED_LEFT>>(stream, call, turns, {16, 0});
-    return start<T, Grouped<KIND, 128, ALONE>>(stream, call, turns, {16, 0});
-}
-
 template <typename T>
 static cudaError_t start_type(cudaStream_t stream, const CudaGrouped &call, int *turns) {
     switch (call.kind) {
-    case GROUPED_FORWARD: return start_kind<T, GROUPED_FORWARD>(stream, call, turns);
-    case GROUPED_INPUT: return start_kind<T, GROUPED_INPUT>(stream, call, turns);
-    case GROUPED_WEIGHT: return start_kind<T, GROUPED_WEIGHT>(stream, call, turns);
+    case GROUPED_FORWARD: return start<T, Grouped<GROUPED_FORWARD, 64, ALONE>>(stream, call, turns);
+    case GROUPED_INPUT: return start<T, Grouped<GROUPED_INPUT, 64, ALONE>>(stream, call, turns);
+    case GROUPED_WEIGHT: return start<T, Grouped<GROUPED_WEIGHT, 64, ALONE>>(stream, call, turns);
     }
     return cudaErrorInvalidValue;
 }
@@ -572,7 +577,7 @@ static bool is_compiled(void) {
     static const bool is = [] {
         cudaFuncAttributes attributes;
         cudaError_t error = cudaFuncGetAttributes(
-            &attributes, grouped_hopper_kernel<__nv_bfloat16, Grouped<GROUPED_FORWARD, 128, ALONE>>);
+            &attributes, grouped_hopper_kernel<__nv_bfloat16, Grouped<GROUPED_FORWARD, 64, ALONE>>);
         cudaGetLastError(); // not an error of the next launch
         return error == cudaSuccess && attributes.numRegs > 64;
     }();

@@ -80,6 +80,11 @@ template <int STAGES> struct Ring {
             parity ^= 1;
         }
     }
+    __device__ inline void skip(int count) {
+        slot += count;
+        parity ^= slot / STAGES & 1;
+        slot %= STAGES;
+    }
 };
 
 // ---- copies ----
