@@ -1,10 +1,12 @@
 // Grouped matmuls on Hopper, for 16-bit types: forward of experts' linear layers, and both of its gradients.
 //
-// Each product is, for each expert, (rows x inner) times (inner x cols). A block computes tiles of 128 x 256
-// or 64 x 256 of the result. A producer warp loads both operands by TMA into a ring of stages, each with 64
-// inner elements; two consumer warpgroups multiply them, and store their halves of the tile while the
-// producer already loads the next one. The grid is persistent: all blocks derive the same list of tiles from
-// the offsets, so the host need not know them, and stride over it.
+// Each product is, for each expert, (rows x inner) times (inner x cols). A block computes tiles of the
+// result. A producer warp loads both operands by TMA into a ring of stages, each with 64 inner elements, and
+// two consumer warpgroups multiply them. Tiles of 64 x 256 go to the warpgroups alternately: one stores its
+// tile while the other one multiplies the next. This hides the stores, which take long compared with the
+// products if there are few inner elements, as for dw of experts with few rows. Tiles of 128 x 256 are
+// divided between the warpgroups, which takes fewer loads. The grid is persistent: all blocks derive the same
+// list of tiles from the offsets, so the host need not know them, and stride over it.
 //
 // Two blocks of a cluster may take adjacent tiles and load half of the operand that both need each, for both.
 //
@@ -13,8 +15,8 @@
 // dimension: the consumers clear them in shared memory, because they may not be finite.
 //
 // The gradient of weights has as many tiles for each expert, whose rows differ in number. If there are few of
-// them, the rows are split into chunks. The chunks of a tile are added in order, each waiting for its turn,
-// so results are deterministic.
+// them, the rows are split into chunks. The chunks of a tile are added in order, each waiting for the one
+// before, so results are deterministic.
 #include <algorithm>
 
 #include "kernels/cuda/cluster.cuh"
@@ -49,7 +51,7 @@ template <CudaGroupedKind KIND, int ROWS, Sharing SHARING> struct Grouped {
     struct Shared {
         alignas(1024) uint16_t left[stages][rows * depth];
         alignas(1024) uint16_t right[stages][cols * depth];
-        alignas(1024) uint16_t buffer[is_weight ? 1 : consumers / 32][16 * width];
+        alignas(1024) unsigned char buffer[consumers / 32][16 * row_bytes];
         uint64_t full[stages], empty[stages];
         uint64_t start[2];           // the turn of a warpgroup to multiply
         int first[most_experts + 1]; // row of each expert
@@ -192,12 +194,25 @@ __device__ inline void load(uint16_t *to, const CUtensorMap *map, uint64_t *barr
         copy_box<BOTH>(to, map, barrier, inner, line, matrix);
 }
 
+// Fetches the tile of dw that will be added to into the L2 cache.
+template <typename F> __device__ inline void prefetch_sums(const GroupedArgs &args, const Item &item) {
+    int bytes = min(F::cols, args.cols - item.col) * (int)sizeof(float);
+    int end = min(item.row + F::rows, item.end);
+    if (bytes <= 0) return;
+    for (int row = item.row + threadIdx.x; row < end; row += 32)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                         (float *)args.out + ((int64_t)item.expert * args.rows + row) * args.cols + item.col),
+                     "r"(bytes)
+                     : "memory");
+}
+
 // Called by a whole warp, of which one lane loads.
 template <typename F> __device__ inline void load_tiles(const GroupedArgs &args, typename F::Shared &s) {
     Ring<F::stages> ring;
     Item item = {};
     int step = gridDim.x / F::blocks;
     for (int index = blockIdx.x / F::blocks; item_of<F>(args, s, index, item); index += step) {
+        if (F::is_weight && args.accumulate && item.part == 0) prefetch_sums<F>(args, item);
         if (threadIdx.x != 0) continue;
         int matrix = F::is_weight ? 0 : item.expert;
         for (int i = 0; i < item.blocks; i++, ring.next()) {
@@ -302,49 +317,55 @@ template <typename T, typename F> struct Consumer {
         products_commit();
     }
 
-    // Stores the warp's 16 rows of 64 columns at a time through its buffer.
-    __device__ inline void store_rows(const Item &item, const Sum &sum) {
-        int row = item.row + offset + warp * 16 + lane / 8, col = item.col + lane % 8 * 8;
-        T *to = (T *)args.out + (int64_t)row * args.cols + col;
-        T *buffer = (T *)s.buffer[group * 4 + warp];
-        uint32_t at = matrices_at(buffer, 0);
-        if (row - lane / 8 >= item.end) return;
+    // Puts 16 rows of the result, 128 bytes of each, into the warp's buffer. In a row, 16-byte chunk c is at
+    // c ^ chunk_of(row), which avoids bank conflicts.
+    __device__ static inline int chunk_of(int row) {
+        return F::is_weight ? row % 4 * 2 : row % 8;
+    }
+    __device__ inline void put(unsigned char *buffer, const float *d) {
+        if constexpr (F::is_weight) {
+            int row = lane / 4, half = lane / 2 % 2, at = row * row_bytes + lane % 2 * 8;
 #pragma unroll
-        for (int part = 0; part < N; part += 32) {
-            __syncwarp();
+            for (int n = 0; n < 4; n++, d += 4) {
+                unsigned char *to = buffer + at + (2 * n + half ^ chunk_of(row)) * 16;
+                *reinterpret_cast<float2 *>(to) = make_float2(d[0], d[1]);
+                *reinterpret_cast<float2 *>(to + 8 * row_bytes) = make_float2(d[2], d[3]);
+            }
+        } else {
+            uint32_t at = matrices_at(buffer, 0);
 #pragma unroll
-            for (int n = 0; n < 8; n += 2) {
-                const float *d = sum + part + 4 * n;
+            for (int n = 0; n < 8; n += 2, d += 8)
                 store_matrices(at ^ 16 * n, round_pair<T>(d[0], d[1]), round_pair<T>(d[2], d[3]),
                                round_pair<T>(d[4], d[5]), round_pair<T>(d[6], d[7]));
-            }
+        }
+    }
+
+    // Stores the warp's 16 rows through its buffer.
+    __device__ inline void store(const Item &item, const Sum &sum, bool add) {
+        using Out = std::conditional_t<F::is_weight, float, T>;
+        constexpr int line = row_bytes / sizeof(Out), chunk = 16 / sizeof(Out);
+        int row = item.row + offset + warp * 16 + lane / 8, col = item.col + lane % 8 * chunk;
+        int64_t before = F::is_weight ? (int64_t)item.expert * args.rows : 0; // rows
+        Out *to = (Out *)args.out + (before + row) * args.cols + col;
+        unsigned char *buffer = s.buffer[group * 4 + warp];
+        if (row - lane / 8 >= item.end) return;
+#pragma unroll
+        for (int part = 0; part < N; part += line / 2) {
+            __syncwarp();
+            put(buffer, sum + part);
             __syncwarp();
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int r = i * 4 + lane / 8;
-                uint4 made = *reinterpret_cast<const uint4 *>(buffer + r * width + (lane % 8 ^ r % 8) * 8);
-                if (row + i * 4 < item.end && col + 2 * part < args.cols)
-                    *reinterpret_cast<uint4 *>(to + (int64_t)(i * 4) * args.cols + 2 * part) = made;
+                float4 made =
+                    *reinterpret_cast<float4 *>(buffer + r * row_bytes + (lane % 8 ^ chunk_of(r)) * 16);
+                Out *place = to + (int64_t)(i * 4) * args.cols + 2 * part;
+                if (row + i * 4 >= item.end || col + 2 * part >= args.cols) continue;
+                if (F::is_weight && add)
+                    add_four((float *)place, made);
+                else
+                    *reinterpret_cast<float4 *>(place) = made;
             }
-        }
-    }
-
-    // Adjacent lanes exchange halves, so that each has 4 columns of one row.
-    __device__ inline void store_sums(const Item &item, const Sum &sum, bool add) {
-        bool odd = lane % 2;
-        int row = item.row + offset + warp * 16 + lane / 4 + odd * 8, col = item.col + lane / 2 % 2 * 4;
-        float *to = (float *)args.out + ((int64_t)item.expert * args.rows + row) * args.cols + col;
-#pragma unroll
-        for (int n = 0; n < N / 4; n++) {
-            const float *d = sum + 4 * n;
-            float x = __shfl_xor_sync(full_warp, odd ? d[0] : d[2], 1),
-                  y = __shfl_xor_sync(full_warp, odd ? d[1] : d[3], 1);
-            float4 made = odd ? make_float4(x, y, d[2], d[3]) : make_float4(d[0], d[1], x, y);
-            if (row >= item.end || col + 8 * n >= args.cols) continue;
-            if (add)
-                add_four(to + 8 * n, made);
-            else
-                *reinterpret_cast<float4 *>(to + 8 * n) = made;
         }
     }
 
@@ -360,7 +381,7 @@ template <typename T, typename F> struct Consumer {
                 }
             sync_group();
         }
-        store_sums(item, sum, args.accumulate || item.part > 0);
+        store(item, sum, args.accumulate || item.part > 0);
         if (item.part + 1 == item.parts) return;
         __threadfence();
         sync_group();
@@ -412,12 +433,10 @@ template <typename T, typename F> struct Consumer {
         } else {
             multiply(sum, item);
         }
-        if constexpr (!F::is_weight)
-            store_rows(item, sum);
-        else if (item.parts > 1)
+        if (F::is_weight && item.parts > 1)
             add_part(item, sum);
         else
-            store_sums(item, sum, args.accumulate);
+            store(item, sum, args.accumulate);
     }
 
     __device__ inline void run() {
@@ -562,12 +581,21 @@ cudaError_t start(cudaStream_t stream, const CudaGrouped &call, int *turns) {
 
 using namespace hopper::grouped;
 
+// Tiles of 128 rows win where stores take little of the time and few rows are wasted at the end of an expert.
+template <typename T, CudaGroupedKind KIND>
+static cudaError_t start_kind(cudaStream_t stream, const CudaGrouped &call, int *turns) {
+    constexpr int64_t many = 2048;
+    int64_t each = call.rows / call.E, other = KIND == GROUPED_FORWARD ? call.K : call.N;
+    if (each >= many && other >= many) return start<T, Grouped<KIND, 128, SHARED_RIGHT>>(stream, call, turns);
+    return start<T, Grouped<KIND, 64, ALONE>>(stream, call, turns);
+}
+
 template <typename T>
 static cudaError_t start_type(cudaStream_t stream, const CudaGrouped &call, int *turns) {
     switch (call.kind) {
-    case GROUPED_FORWARD: return start<T, Grouped<GROUPED_FORWARD, 64, ALONE>>(stream, call, turns);
-    case GROUPED_INPUT: return start<T, Grouped<GROUPED_INPUT, 64, ALONE>>(stream, call, turns);
-    case GROUPED_WEIGHT: return start<T, Grouped<GROUPED_WEIGHT, 64, ALONE>>(stream, call, turns);
+    case GROUPED_FORWARD: return start_kind<T, GROUPED_FORWARD>(stream, call, turns);
+    case GROUPED_INPUT: return start_kind<T, GROUPED_INPUT>(stream, call, turns);
+    case GROUPED_WEIGHT: return start_kind<T, GROUPED_WEIGHT>(stream, call, turns);
     }
     return cudaErrorInvalidValue;
 }
