@@ -8,7 +8,8 @@
 // divided between the warpgroups, which takes fewer loads. The grid is persistent: all blocks derive the same
 // list of tiles from the offsets, so the host need not know them, and stride over it.
 //
-// Two blocks of a cluster may take adjacent tiles and load half of the operand that both need each, for both.
+// Two blocks of a cluster may take adjacent rows of tiles. Each then loads half of the right operand for
+// both.
 //
 // A tile at the end of an expert's rows also reads rows of the next one. In forward and for the gradient of
 // inputs, these give rows of the result that are not stored. In the gradient of weights, rows are the inner
@@ -30,18 +31,14 @@ constexpr int depth = 64; // inner elements of a stage
 constexpr int threads = 384, consumers = 256;
 constexpr int band_rows = 1024; // of the result, traversed together
 
-// Which operand's tile the two blocks of a cluster have in common.
-enum Sharing { ALONE, SHARED_LEFT, SHARED_RIGHT };
-
-template <CudaGroupedKind KIND, int ROWS, Sharing SHARING> struct Grouped {
+// With tiles of ROWS rows and clusters of BLOCKS blocks.
+template <CudaGroupedKind KIND, int ROWS, int BLOCKS> struct Grouped {
     static constexpr bool is_weight = KIND == GROUPED_WEIGHT;
     // Stored with the inner elements as rows.
     static constexpr bool left_transposed = is_weight, right_transposed = KIND != GROUPED_FORWARD;
-    static constexpr bool left_shared = SHARING == SHARED_LEFT, right_shared = SHARING == SHARED_RIGHT;
-    static constexpr int blocks = SHARING == ALONE ? 1 : 2; // of a cluster
-    static constexpr int rows = ROWS, cols = 256;           // of a tile
-    static constexpr int cluster_rows = right_shared ? 2 * rows : rows,
-                         cluster_cols = left_shared ? 2 * cols : cols;
+    static constexpr int blocks = BLOCKS;
+    static constexpr int rows = ROWS, cols = 256; // of a tile
+    static constexpr int cluster_rows = rows * blocks;
     // The warpgroups take alternate tiles, or each computes 64 rows of all tiles.
     static constexpr bool alternate = rows == 64;
     static constexpr int stages = alternate ? 5 : 4;
@@ -134,8 +131,8 @@ __device__ inline bool item_of(const GroupedArgs &args, const typename F::Shared
     int band = within / (args.band * args.across) * args.band;
     int height = min(args.band, (F::is_weight ? args.down : units) - band);
     within -= band * args.across;
-    int row = (band + within % height) * F::cluster_rows;
-    item.col = within / height * F::cluster_cols;
+    int row = (band + within % height) * F::cluster_rows + blockIdx.x % F::blocks * F::rows;
+    item.col = within / height * F::cols;
     if (F::is_weight) {
         item.row = row;
         item.end = args.rows;
@@ -152,9 +149,6 @@ __device__ inline bool item_of(const GroupedArgs &args, const typename F::Shared
         item.blocks = args.blocks;
         item.valid = depth;
     }
-    int rank = blockIdx.x % F::blocks;
-    if (F::right_shared) item.row += rank * F::rows;
-    if (F::left_shared) item.col += rank * F::cols;
     return true;
 }
 
@@ -220,10 +214,9 @@ template <typename F> __device__ inline void load_tiles(const GroupedArgs &args,
             int inner = item.from + i * depth;
             barrier_wait(&s.empty[ring.slot], ring.parity ^ 1);
             barrier_expect(full, sizeof s.left[0] + sizeof s.right[0]);
-            load<F::rows, F::left_transposed, F::left_shared>(s.left[ring.slot], &args.left, full, item.row,
-                                                              inner, 0);
-            load<F::cols, F::right_transposed, F::right_shared>(s.right[ring.slot], &args.right, full,
-                                                                item.col, inner, matrix);
+            load<F::rows, F::left_transposed, false>(s.left[ring.slot], &args.left, full, item.row, inner, 0);
+            load<F::cols, F::right_transposed, F::blocks == 2>(s.right[ring.slot], &args.right, full,
+                                                               item.col, inner, matrix);
         }
     }
     __syncwarp();
@@ -500,8 +493,8 @@ inline bool map_matrices(CUtensorMap *map, DType type, const void *data, int64_t
 }
 
 template <typename F> bool map_operands(GroupedArgs &args, const CudaGrouped &call) {
-    int left_lines = F::left_transposed ? depth : F::left_shared ? F::rows / 2 : F::rows;
-    int right_lines = F::right_transposed ? depth : F::right_shared ? F::cols / 2 : F::cols;
+    int left_lines = F::left_transposed ? depth : F::rows;
+    int right_lines = F::right_transposed ? depth : F::cols / F::blocks;
     const bool from_weights = !F::is_weight;
     return map_matrices(&args.left, call.dtype, call.a, 1, call.rows,
                         call.kind == GROUPED_FORWARD ? call.K : call.N, left_lines) &&
@@ -543,7 +536,7 @@ cudaError_t start(cudaStream_t stream, const CudaGrouped &call, int *turns) {
     args.experts = (int)call.E;
     args.accumulate = call.accumulate;
     args.cols = (int)(call.kind == GROUPED_FORWARD ? call.N : call.K);
-    args.across = divided(args.cols, F::cluster_cols);
+    args.across = divided(args.cols, F::cols);
     args.each = args.across;
     args.band = band_rows / F::cluster_rows;
     static const int clusters = resident_clusters<T, F>();
@@ -586,8 +579,8 @@ template <typename T, CudaGroupedKind KIND>
 static cudaError_t start_kind(cudaStream_t stream, const CudaGrouped &call, int *turns) {
     constexpr int64_t many = 2048;
     int64_t each = call.rows / call.E, other = KIND == GROUPED_FORWARD ? call.K : call.N;
-    if (each >= many && other >= many) return start<T, Grouped<KIND, 128, SHARED_RIGHT>>(stream, call, turns);
-    return start<T, Grouped<KIND, 64, ALONE>>(stream, call, turns);
+    if (each >= many && other >= many) return start<T, Grouped<KIND, 128, 2>>(stream, call, turns);
+    return start<T, Grouped<KIND, 64, 1>>(stream, call, turns);
 }
 
 template <typename T>
@@ -605,7 +598,7 @@ static bool is_compiled(void) {
     static const bool is = [] {
         cudaFuncAttributes attributes;
         cudaError_t error = cudaFuncGetAttributes(
-            &attributes, grouped_hopper_kernel<__nv_bfloat16, Grouped<GROUPED_FORWARD, 64, ALONE>>);
+            &attributes, grouped_hopper_kernel<__nv_bfloat16, Grouped<GROUPED_FORWARD, 64, 1>>);
         cudaGetLastError(); // not an error of the next launch
         return error == cudaSuccess && attributes.numRegs > 64;
     }();

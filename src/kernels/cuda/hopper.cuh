@@ -198,10 +198,6 @@ template <int N> __device__ inline void hold(float (&d)[N]) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
 #define WEFT_D_32(d, i) WEFT_D_16(d, i), WEFT_D_16(d, i + 16)
 // The same with the transposition of both operands as template arguments LEFT and RIGHT.
-#define WEFT_WGMMA_64_OF(type)                                                                               \
-    asm volatile(WEFT_WGMMA("m64n128k16", type, WEFT_D_NAMES_64, "%66", "%64, %65", "%67, %68")              \
-                 : WEFT_D_32(d, 0), WEFT_D_32(d, 32)                                                         \
-                 : "l"(a), "l"(b), "r"(add), "n"(LEFT), "n"(RIGHT))
 #define WEFT_WGMMA_128_OF(type)                                                                              \
     asm volatile(WEFT_WGMMA("m64n256k16", type, WEFT_D_NAMES_128, "%130", "%128, %129", "%131, %132")        \
                  : WEFT_D_32(d, 0), WEFT_D_32(d, 32), WEFT_D_32(d, 64), WEFT_D_32(d, 96)                     \
@@ -221,15 +217,8 @@ template <typename T> __device__ inline void multiply(float (&d)[64], uint64_t a
     else
         WEFT_WGMMA_64("bf16", "0, 0");
 }
-// d (64 x N) [+]= a b. Without LEFT, a is stored as (64 x 16), and with it as (16 x 64); without RIGHT, b is
-// stored as (N x 16), and with it as (16 x N).
-template <typename T, bool LEFT, bool RIGHT>
-__device__ inline void multiply_stored(float (&d)[64], uint64_t a, uint64_t b, int add) {
-    if constexpr (is_half<T>)
-        WEFT_WGMMA_64_OF("f16");
-    else
-        WEFT_WGMMA_64_OF("bf16");
-}
+// d (64 x 256) [+]= a b. Without LEFT, a is stored as (64 x 16), and with it as (16 x 64); without RIGHT, b
+// is stored as (256 x 16), and with it as (16 x 256).
 template <typename T, bool LEFT, bool RIGHT>
 __device__ inline void multiply_stored(float (&d)[128], uint64_t a, uint64_t b, int add) {
     if constexpr (is_half<T>)
