@@ -154,6 +154,9 @@ __device__ inline bool item_of(const GroupedArgs &args, const typename F::Shared
 
 // ---- producer ----
 
+__device__ inline void prefetch_map(const CUtensorMap *map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
 // Copies a box; BOTH: to the same place in both blocks of the cluster.
 template <bool BOTH>
 __device__ inline void copy_box(uint16_t *to, const CUtensorMap *map, uint64_t *barrier, int x, int y,
@@ -459,6 +462,8 @@ template <typename T, typename F> __device__ inline void grouped_block(const Gro
         }
         for (uint64_t &start : s.start) barrier_init(&start, 128 / 32);
         barriers_ready();
+        prefetch_map(&args.left);
+        prefetch_map(&args.right);
     }
     chain_next();
     chain_wait();
