@@ -168,6 +168,12 @@ static Status expert_sort_dryrun(Stream *stream, Tensor place, Tensor slots, Ten
     return request(stream, expert_sort_bytes(tensor_count(experts), tensor_count(offsets) - 1));
 }
 
+static Status grouped_backward_weight_dryrun(Stream *stream, Tensor dw, Tensor dy, Tensor x, Tensor offsets,
+                                             bool accumulate) {
+    (void)dw, (void)x, (void)offsets, (void)accumulate;
+    return request(stream, grouped_weight_bytes(dy.dtype));
+}
+
 static Status embedding_backward_dryrun(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
                                         Tensor tokens, Tensor types, Tensor positions, VocabPart part) {
     (void)dwte, (void)dwpe, (void)dwtype, (void)types, (void)positions, (void)part;

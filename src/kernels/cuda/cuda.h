@@ -32,6 +32,10 @@
  *   linear_fused_forward (linear_fused.c): up to 16 rows in 16 bits, weights of 16, 8 or 4 bits
  *     linear_stream.cu      8.0; from 8 Mi weights; int8 and int4 weights also from 2048 x 2048
  *     linear_fused.cu
+ *   grouped_forward and its backward (grouped.c)
+ *     grouped_few.cu        forward of up to 16 rows in 16 bits
+ *     grouped_hopper.cu     9.0; 16 bits, inputs and outputs in eights, from 2^30 multiplications
+ *     grouped.cu            16 bits in eights by mma, everything else in fp32
  *
  * Most other kernels have a version for 16-byte accesses and one for single elements. Norms and cross-entropy
  * keep rows in registers unless they are too long.

@@ -1,10 +1,16 @@
 /* Chooses the kernels of experts' linear layers, see cuda.h. */
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/grouped_hopper.h"
+#include "kernels/gpu_workspace.h"
 
 static Status run(Stream *stream, const char *kernel, const CudaGrouped *call) {
     cudaStream_t on = cuda_stream(stream);
+    void *workspace = NULL;
+    size_t bytes = call->kind == GROUPED_WEIGHT ? grouped_weight_bytes(call->dtype) : 0;
+    if (bytes) TRY(stream_workspace(stream, bytes, &workspace));
     if (grouped_few_serves(call)) return cuda_status(launch_grouped_few(on, call), kernel);
+    if (grouped_hopper_serves(call)) return cuda_status(grouped_hopper(on, call, workspace), kernel);
     return cuda_status(launch_grouped(on, call), kernel);
 }
 

@@ -22,11 +22,12 @@
 
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/grouped_hopper.h"
+#include "kernels/gpu_workspace.h"
 #include "kernels/cuda/hopper.cuh"
 
 namespace hopper::grouped {
 
-constexpr int most_experts = 1024, most_turns = GROUPED_HOPPER_WORKSPACE / sizeof(int);
+constexpr int most_experts = 1024, most_turns = GROUPED_TURNS / sizeof(int);
 constexpr int depth = 64; // inner elements of a stage
 constexpr int threads = 384, consumers = 256;
 constexpr int band_rows = 1024; // of the result, traversed together

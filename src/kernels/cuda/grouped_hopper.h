@@ -8,11 +8,9 @@
 extern "C" {
 #endif
 
-enum { GROUPED_HOPPER_WORKSPACE = 64 << 10 };
-
 /* Whether the kernel runs on the current device, supports the call, and is the fastest for it. */
 bool grouped_hopper_serves(const CudaGrouped *call);
-/* With GROUPED_HOPPER_WORKSPACE bytes of workspace; only GROUPED_WEIGHT uses it. */
+/* With GROUPED_TURNS bytes of workspace; only GROUPED_WEIGHT uses it. */
 cudaError_t grouped_hopper(cudaStream_t stream, const CudaGrouped *call, void *workspace);
 
 #ifdef __cplusplus
