@@ -72,6 +72,13 @@ static inline int64_t int8_index(Int8Tile tile, int64_t output, int64_t input) {
     return input / tile.group * tile.cols * tile.group + output % tile.cols * tile.group + input % tile.group;
 }
 
+/* Bytes of packed weights, and the distance of those of matrices that follow one another (packed_matrix). */
+static inline size_t int8_stride(const Int8Header *header) {
+    size_t panels = (size_t)(header->padded / header->tile.cols * int8_panel_bytes(header));
+    return int8_align(sizeof *header) + 2 * int8_align(header->padded * 4) + int8_align(header->depth * 4) +
+           int8_align((int64_t)panels) + INT8_ALIGN;
+}
+
 static inline int8_t *int8_panel(const Int8View *view, int64_t output) {
     return view->panels + output / view->header->tile.cols * int8_panel_bytes(view->header);
 }

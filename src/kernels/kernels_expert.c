@@ -205,9 +205,26 @@ static Status each_expert(Exec *exec, Tensor y, Tensor x, Tensor w, Tensor offse
     return OK;
 }
 
+/* Packed weights of a few rows, if the backend takes them. */
+static Status few_packed(Exec *exec, Tensor y, Tensor x, Tensor w, Tensor offsets) {
+    int64_t R = tensor_rows(x), E = w.dim[0], N = w.dim[1], K = w.dim[2];
+    double read = (double)(E < R ? E : R) * (double)N * (double)K * (w.dtype == DT_Q4 ? 17.0 / 32 : 1);
+    CHECK_FLOAT(x);
+    CHECK_MATRIX(x, x.dtype, R, K);
+    CHECK_MATRIX(y, x.dtype, R, N);
+    CHECK_INDEX(offsets, E + 1);
+    if (R == 0 || N == 0) return OK;
+    SIZES(R, N, K, 0);
+    RUN(KERNEL_GROUPED_FORWARD, 2.0 * (double)R * (double)N * (double)K, BYTES(y, x) + read, grouped_forward,
+        y, x, w, offsets);
+}
+
 Status grouped_forward(Exec *exec, Tensor y, Tensor x, Tensor w, Tensor offsets) {
     Grouped g = {0};
     bool packed = w.dtype == DT_Q8 || w.dtype == DT_Q4;
+    bool (*groups)(Tensor y, Tensor x, Tensor w) = exec->table->groups_packed;
+    if (packed && w.ndim == 3 && !exec->observer && groups && groups(y, x, w))
+        return few_packed(exec, y, x, w, offsets);
     if (packed || exec->observer) TRY(each_expert(exec, y, x, w, offsets));
     if (packed) return OK;
     TRY(check_grouped(__func__, y, x, w, offsets, &g));

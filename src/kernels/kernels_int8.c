@@ -38,8 +38,7 @@ static Status packed_bytes(const Exec *exec, int bits, int64_t N, int64_t K, siz
         panels > PTRDIFF_MAX / 2)
         return FAILED("int%d weights with %lld outputs and %lld inputs do not fit in memory", bits,
                       (long long)N, (long long)K);
-    *ret_bytes = int8_align(sizeof header) + 2 * int8_align(header.padded * 4) +
-                 int8_align(header.depth * 4) + int8_align((int64_t)panels) + INT8_ALIGN;
+    *ret_bytes = int8_stride(&header);
     return OK;
 }
 

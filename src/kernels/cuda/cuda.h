@@ -56,6 +56,9 @@
 #include "kernels/ops.def"
 Status int8_tile_cuda(int bits, Int8Tile *ret_tile);
 bool fuses_linear_cuda(Tensor y, Tensor x, Tensor w, const LinearFusion *fusion);
+bool groups_packed_cuda(Tensor y, Tensor x, Tensor w);
+/* linear_int8.c: grouped_forward with such weights. */
+MUST_USE Status grouped_int8_cuda(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor offsets);
 
 /* Per-device state of the backend, created on first use. Each part belongs to the file named here. */
 typedef struct CudaKernels {

@@ -15,6 +15,7 @@ static Status run(Stream *stream, const char *kernel, const CudaGrouped *call) {
 }
 
 Status grouped_forward_cuda(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor offsets) {
+    if (w.dtype == DT_Q8 || w.dtype == DT_Q4) return grouped_int8_cuda(stream, y, x, w, offsets);
     CudaGrouped call = {.kind = GROUPED_FORWARD,
                         .dtype = x.dtype,
                         .out = y.data,

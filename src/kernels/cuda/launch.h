@@ -129,6 +129,14 @@ typedef struct CudaInt8 {
 cudaError_t launch_int8_quantize(cudaStream_t stream, const CudaInt8 *call);
 /* Multiplies up to CUDA_INT8_SKINNY_ROWS rows, starting at `first`. */
 cudaError_t launch_int8_skinny(cudaStream_t stream, const CudaInt8 *call, int64_t first);
+/* The weights of E experts, those of the first in a CudaInt8: each is so many bytes after the one before. */
+typedef struct CudaInt8Experts {
+    const int32_t *offsets; /* (E+1) */
+    int64_t E, stride;
+    const float *amax; /* the static one, as above, of the first */
+} CudaInt8Experts;
+/* launch_int8_quantize and launch_int8_skinny for rows of experts; others are left as they are. */
+cudaError_t launch_int8_experts(cudaStream_t stream, const CudaInt8 *call, const CudaInt8Experts *experts);
 /* Multiplies the int4 weights of outputs from .. from + cols - 1 by their steps and splits the products into
  * int8 parts, each (cols,depth): 8 * high + low. */
 cudaError_t launch_int4_parts(cudaStream_t stream, const CudaInt8 *call, int64_t from, int64_t cols,

@@ -126,6 +126,32 @@ Status linear_int8_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, 
     return OK;
 }
 
+/* In prompts, experts have so many rows that reading the weights once for 16 of them is slow. */
+bool groups_packed_cuda(Tensor y, Tensor x, Tensor w) {
+    enum { FEW = 256 };
+    (void)y, (void)w;
+    return tensor_rows(x) <= FEW;
+}
+
+Status grouped_int8_cuda(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor offsets) {
+    CudaInt8 call = weights_of(tensor_2d(w.data, w.dtype, w.dim[1], w.dim[2]));
+    const Int8Header *header = w.data;
+    const char *base = header->device ? header->device : w.data;
+    CudaInt8Experts experts = {offsets.data, w.dim[0], (int64_t)int8_stride(header),
+                               (const float *)(const void *)(base + offsetof(Int8Header, amax))};
+    void *scratch = NULL;
+    call.M = tensor_rows(x);
+    call.x = x.data;
+    call.y = y.data;
+    call.type = call.out = x.dtype;
+    size_t quantized = gpu_align((size_t)(call.M * call.depth));
+    TRY(stream_workspace(stream, quantized + (size_t)call.M * sizeof(float), &scratch));
+    call.quantized = scratch;
+    call.row_scale = (float *)(void *)((char *)scratch + quantized);
+    LAUNCH(launch_int8_experts(cuda_stream(stream), &call, &experts));
+    return OK;
+}
+
 Status embedding_int8_cuda(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor positions,
                            Tensor wte, EmbeddingTables tables) {
     CudaInt8 words = weights_of(wte);

@@ -9,7 +9,7 @@
 // In a chain (chain.cuh), the first weights are loaded before the rows are quantized.
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/chain.cuh"
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/grouped.cuh"
 
 namespace {
 
@@ -18,13 +18,11 @@ constexpr int slice_inputs = 32, panel_cols = 16, slice_bytes = panel_cols * (sl
 
 // ---- quantization ----
 
+// Quantizes row blockIdx.x of x.
 template <typename T>
-__global__ void __launch_bounds__(quantize_threads)
-    quantize_kernel(int8_t *to, float *row_scale, const T *x, const float *factor, float static_amax, int K,
-                    int depth) {
+__device__ inline void quantize_row(int8_t *to, float *row_scale, const T *x, const float *factor,
+                                    float static_amax, int K, int depth) {
     __shared__ float warp_amax[quantize_threads / 32];
-    chain_next();
-    chain_wait();
     const T *row = x + (int64_t)blockIdx.x * K;
     to += (int64_t)blockIdx.x * depth;
     float amax = 0;
@@ -50,6 +48,15 @@ __global__ void __launch_bounds__(quantize_threads)
         to[k] = (int8_t)(int)value;
     }
     if (threadIdx.x == 0) row_scale[blockIdx.x] = isinf(amax) ? NAN : __fdiv_rn(amax, 127.0f);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(quantize_threads)
+    quantize_kernel(int8_t *to, float *row_scale, const T *x, const float *factor, float static_amax, int K,
+                    int depth) {
+    chain_next();
+    chain_wait();
+    quantize_row(to, row_scale, x, factor, static_amax, K, depth);
 }
 
 // ---- epilogue ----
@@ -128,8 +135,9 @@ __device__ inline uint4 nibbles(uint4 w, int shift) {
         ((w.z >> shift) & 0x0f0f0f0fu) ^ 0x08080808u, ((w.w >> shift) & 0x0f0f0f0fu) ^ 0x08080808u);
 }
 
-template <typename T, typename U, int ROWS, int BITS>
-__global__ void __launch_bounds__(dot_warps * 32) dot_kernel(CudaInt8 call, int64_t first) {
+// Rows first .. first + ROWS - 1 of call.M. Calls begin() before it reads the rows.
+template <typename T, typename U, int ROWS, int BITS, typename Begin>
+__device__ inline void dot_rows(const CudaInt8 &call, int64_t first, Begin begin) {
     const int64_t n = blockIdx.x * (int64_t)dot_warps + threadIdx.x / 32;
     const int lane = threadIdx.x % 32, rows = (int)(call.M - first < ROWS ? call.M - first : ROWS);
     const int slices = call.depth / slice_inputs, lane_col = (int)(n % panel_cols);
@@ -139,9 +147,8 @@ __global__ void __launch_bounds__(dot_warps * 32) dot_kernel(CudaInt8 call, int6
     const int64_t offset = BITS == 8 ? 0 : lane_col * 16, each = BITS == 8 ? 16 : slice_bytes;
     const int count = BITS == 8 ? (int)(call.depth / 16) : slices; // accesses per output
     uint4 next = make_uint4(0, 0, 0, 0);
-    chain_next();
     if (n < call.N && lane < count) next = *(const uint4 *)(w + lane * each + offset);
-    chain_wait();
+    begin();
     if (n >= call.N) return; // the whole warp
     const int8_t *x = call.quantized + first * call.depth;
     int sum[ROWS] = {};
@@ -175,6 +182,65 @@ __global__ void __launch_bounds__(dot_warps * 32) dot_kernel(CudaInt8 call, int6
     }
     if (lane < rows) finish<T, U>(call, first + lane, n, lane_sum);
 }
+
+template <typename T, typename U, int ROWS, int BITS>
+__global__ void __launch_bounds__(dot_warps * 32) dot_kernel(CudaInt8 call, int64_t first) {
+    chain_next();
+    dot_rows<T, U, ROWS, BITS>(call, first, [] { chain_wait(); });
+}
+
+// ---- experts ----
+
+__device__ inline const float *moved(const float *from, int64_t bytes) {
+    return (const float *)((const char *)from + bytes);
+}
+// The call with the weights of expert e.
+__device__ inline CudaInt8 expert_call(CudaInt8 call, const CudaInt8Experts &experts, int e) {
+    const int64_t bytes = e * experts.stride;
+    call.panels += bytes;
+    call.scale = moved(call.scale, bytes);
+    if (call.factor) call.factor = moved(call.factor, bytes);
+    return call;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(quantize_threads)
+    quantize_experts_kernel(CudaInt8 call, CudaInt8Experts experts) {
+    const int row = (int)blockIdx.x;
+    chain_next();
+    chain_wait();
+    int low = 0, high = (int)experts.E; // offsets[low] <= row < offsets[high]
+    if (row < experts.offsets[low] || row >= experts.offsets[high]) return;
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        (experts.offsets[middle] <= row ? low : high) = middle;
+    }
+    const CudaInt8 own = expert_call(call, experts, low);
+    quantize_row(own.quantized, own.row_scale, (const T *)own.x, own.factor,
+                 *moved(experts.amax, low * experts.stride), (int)own.K, (int)own.depth);
+}
+
+// Blocks x are outputs, and y are tiles of rows.
+template <typename T, int ROWS, int BITS>
+__global__ void __launch_bounds__(dot_warps * 32) dot_experts_kernel(CudaInt8 call, CudaInt8Experts experts) {
+    chain_next();
+    chain_wait();
+    const RowTile tile = find_row_tile(experts.offsets, (int)experts.E, ROWS, (int)blockIdx.y);
+    if (!tile.rows) return;
+    CudaInt8 own = expert_call(call, experts, tile.expert);
+    own.M = tile.first + tile.rows;
+    dot_rows<T, T, ROWS, BITS>(own, tile.first, [] {});
+}
+
+template <typename T, int ROWS>
+cudaError_t launch_dot_experts(cudaStream_t stream, const CudaInt8 &call, const CudaInt8Experts &experts) {
+    const CudaGrouped rows = {.rows = call.M, .E = experts.E};
+    auto kernel = call.bits == 8 ? dot_experts_kernel<T, ROWS, 8> : dot_experts_kernel<T, ROWS, 4>;
+    dim3 blocks(blocks_for(call.N, dot_warps), (unsigned)most_row_tiles(rows, ROWS));
+    return launch_chained(stream, kernel, blocks, dot_warps * 32, 0, call, experts);
+}
+
+// ---- launches ----
 
 template <typename T, typename U, int BITS>
 cudaError_t launch_dot(cudaStream_t stream, const CudaInt8 &call, int64_t first) {
@@ -245,6 +311,19 @@ cudaError_t launch_int8_skinny(cudaStream_t stream, const CudaInt8 *call, int64_
         using U = decltype(u);
         return call->bits == 8 ? launch_dot<T, U, 8>(stream, *call, first)
                                : launch_dot<T, U, 4>(stream, *call, first);
+    });
+}
+
+// Of few rows, each expert has a few.
+cudaError_t launch_int8_experts(cudaStream_t stream, const CudaInt8 *call, const CudaInt8Experts *experts) {
+    constexpr int few = 64;
+    return with_type(call->type, [&](auto t) {
+        using T = decltype(t);
+        cudaError_t error = launch_chained(stream, quantize_experts_kernel<T>, (unsigned)call->M,
+                                           quantize_threads, 0, *call, *experts);
+        if (error != cudaSuccess) return error;
+        return call->M <= few ? launch_dot_experts<T, 4>(stream, *call, *experts)
+                              : launch_dot_experts<T, max_rows>(stream, *call, *experts);
     });
 }
 

@@ -9,6 +9,7 @@ bool kernels_cuda_fill(KernelTable *table) {
     *table = (KernelTable){
         .int8_tile = int8_tile_cuda,
         .fuses_linear = fuses_linear_cuda,
+        .groups_packed = groups_packed_cuda,
 #define KERNEL(id, name, phase, work, launches, backends, ...) SLOT_##backends(name)
 #include "kernels/ops.def"
     };

@@ -241,6 +241,14 @@ static bool may_fuse(const Block *block, const Pass *pass) {
            !layer_in_fp8(block, pass->shape);
 }
 
+/* The experts of a layer whose attention was fused. */
+static Status decode_experts(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
+                             Tensor y, Tensor mid) {
+    TRY(norm_forward(pass->exec, block->config, s->h2, s->stats2, mid, norm2(block, pass->param)));
+    TRY(mlp_run(block, pass, &s->mlp, w->a, s->h2));
+    return dropout_add_forward(pass->exec, y, mid, w->a, (Dropout){0});
+}
+
 static Status decode_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
     if (!config_causal(block->config))
         return FAILED("internal: a model that attends in both directions cannot generate text");
@@ -249,10 +257,12 @@ static Status decode_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
     TRY(layer_memory(block, pass, &s, &w));
     Norm first = norm1(block, pass->param), second = norm2(block, pass->param);
     Tensor mid = s.sum1;
+    bool sparse = moe_in(block);
     if (!may_fuse(block, pass) || !attention_fuses(block, pass, &s.attn, mid, x, first, x) ||
-        !mlp_fuses(block, pass, &s.mlp, y, mid, second, mid))
+        (!sparse && !mlp_fuses(block, pass, &s.mlp, y, mid, second, mid)))
         return forward_layer(block, pass, y, x);
     TRY(attention_run_fused(block, pass, &s.attn, mid, x, first, x));
+    if (sparse) return decode_experts(block, pass, &s, &w, y, mid);
     return mlp_run_fused(block, pass, &s.mlp, y, mid, second, mid);
 }
 

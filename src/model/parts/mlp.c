@@ -142,8 +142,7 @@ static LinearFusion fused_up(const Block *block, Norm norm) {
 
 bool mlp_fuses(const Block *block, const Pass *pass, const MlpSaved *s, Tensor y, Tensor x, Norm norm,
                Tensor res) {
-    return !moe_in(block) &&
-           linear_fused_supports(pass->exec, s->act, x, linear_of(block, pass->param, UP_W).weight,
+    return linear_fused_supports(pass->exec, s->act, x, linear_of(block, pass->param, UP_W).weight,
                                  fused_up(block, norm)) &&
            linear_fused_supports(pass->exec, y, s->act, linear_of(block, pass->param, DOWN_W).weight,
                                  (LinearFusion){.res = res});
