@@ -385,8 +385,8 @@ struct KernelTable {
     Status (*int8_tile)(int bits, Int8Tile *ret_tile); /* how int8 and int4 weights are packed */
     /* See linear_fused_supports; NULL: never. */
     bool (*fuses_linear)(Tensor y, Tensor x, Tensor w, const LinearFusion *fusion);
-    /* Whether grouped_forward takes these packed weights itself; NULL: never. Otherwise experts are computed one
-     * after the other, for which the host reads the offsets. */
+    /* Whether grouped_forward takes these packed weights itself; NULL: never. Otherwise experts are computed
+     * one after the other, for which the host reads the offsets. */
     bool (*groups_packed)(Tensor y, Tensor x, Tensor w);
 };
 

@@ -176,8 +176,7 @@ static Status record_batches(Verify *v) {
         trial_record_done(record);
         TRY(trial_record(record, &spec, v->table, v->spec->device, false, NULL));
     }
-    for (int i = 0; i < count; i++)
-        TRY(trial_record_share(&v->record[i], host, roots[i]));
+    for (int i = 0; i < count; i++) TRY(trial_record_share(&v->record[i], host, roots[i]));
     return OK;
 }
 

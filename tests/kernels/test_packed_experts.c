@@ -1,4 +1,5 @@
-/* Linear layers of experts with packed weights: each row has the bits of a layer with its expert's weights alone.
+/* Linear layers of experts with packed weights: each row has the bits of a layer with its expert's weights
+ * alone.
  *
  * R rows, E experts, K inputs, N outputs */
 #include "kernels/int8.h"
@@ -16,7 +17,8 @@ static Tensor pack_stack(Kit *kit, int bits, int64_t E) {
     for (int64_t e = 0; e < E; e++) {
         Tensor w = kit_take(kit, tensor_2d(NULL, bits == 8 ? DT_I8 : DT_U8, N, bits == 8 ? K : (K + 1) / 2));
         Tensor step = kit_take(kit, tensor_2d(NULL, DT_I8, N, groups)),
-               scale = kit_uniform(kit, shape1(N), 0.001, 0.02), factor = kit_uniform(kit, shape1(K), 0.25, 4);
+               scale = kit_uniform(kit, shape1(N), 0.001, 0.02),
+               factor = kit_uniform(kit, shape1(K), 0.25, 4);
         RngKey key = kit_key(kit);
         for (int64_t i = 0; i < tensor_count(w); i++)
             ((int8_t *)w.data)[i] = (int8_t)((int)(kit_draw(key, i) % 255) - 127);
@@ -32,7 +34,8 @@ static Tensor pack_stack(Kit *kit, int bits, int64_t E) {
 
 /* All experts but some have rows, and the last rows have none. */
 static void check_stack(Kit *kit, int bits, int64_t R, int64_t E) {
-    Tensor stack = pack_stack(kit, bits, E), one, x = kit_random(kit, shape2(R, K)), y = kit_take(kit, shape2(R, N));
+    Tensor stack = pack_stack(kit, bits, E), one, x = kit_random(kit, shape2(R, K)),
+           y = kit_take(kit, shape2(R, N));
     Tensor offsets = kit_index(kit, shape1(E + 1), 0, 1), expected = kit_take(kit, y);
     int64_t used = R - R / 7;
     for (int64_t e = 1; e <= E; e++)

@@ -43,10 +43,9 @@ static void test_writes_tables(void **state) {
     shell_run(tree, TABLES ". && " TABLES "--check . && cat README.md");
     assert_said(tree, 0,
                 "| linear layers | `linear`; `sparse` (CPU only, fp32) |\n\n<!-- end -->\n\nText.\n");
-    assert_said(
-        tree, 0,
-        "| One | next token | `OneForCausalLM`, `OneModel` |\n\n"
-        "They run on CPUs in fp32, on GPUs also in fp8.\n\n<!-- end -->\n");
+    assert_said(tree, 0,
+                "| One | next token | `OneForCausalLM`, `OneModel` |\n\n"
+                "They run on CPUs in fp32, on GPUs also in fp8.\n\n<!-- end -->\n");
     write_file(tree, "src/model/families.def", "FAMILY(one)\nFAMILY(two)\n");
     write_file(tree, "src/model/two/two.c",
                "const Family two = {\n    .title = \"Two\",\n    .outputs = OUTPUT_LM | OUTPUT_SPAN,\n"

@@ -78,8 +78,8 @@ static bool same_run(const Outcome *found, const Outcome *expected) {
            found->eval == expected->eval;
 }
 
-/* Recomputing and offloading change no bit, nor does sharding, except with a vocabulary matrix in pieces and over
- * NCCL. */
+/* Recomputing and offloading change no bit, nor does sharding, except with a vocabulary matrix in pieces and
+ * over NCCL. */
 static void test_bits(void **state) {
     Group *world = ((Ranks *)*state)->world;
     if (world->size > 4) skip();

@@ -33,9 +33,10 @@
  *     linear_stream.cu      8.0; from 8 Mi weights; int8 and int4 weights also from 2048 x 2048
  *     linear_fused.cu
  *   grouped_forward and its backward (grouped.c)
- *     grouped_few.cu        forward of up to 16 rows in 16 bits
+ *     linear_int8.cu        packed weights, up to 256 rows
+ *     grouped_few.cu        forward of up to 256 rows, and 16 per expert, in 16 bits, inputs in eights
  *     grouped_hopper.cu     9.0; 16 bits, inputs and outputs in eights, from 2^30 multiplications
- *     grouped.cu            16 bits in eights by mma, everything else in fp32
+ *     grouped.cu
  *
  * Most other kernels have a version for 16-byte accesses and one for single elements. Norms and cross-entropy
  * keep rows in registers unless they are too long.

@@ -1,7 +1,7 @@
 // The rows of experts: sorted, gathered, combined and activated. grouped.c has their linear layers.
 //
-// Slots are sorted by counting. A warp takes a chunk of them, and its lanes with the same expert find each other,
-// so that places follow the order of slots. Slots without an expert count as those of one more expert.
+// Slots are sorted by counting. A warp takes a chunk of them, and its lanes with the same expert find each
+// other, so that places follow the order of slots. Slots without an expert count as those of one more expert.
 //
 // Other kernels give a thread 16 bytes at a time. An index out of range counts as -1.
 //
@@ -36,8 +36,10 @@ __device__ inline int expert_at(const Slots &s, int64_t i, int64_t end) {
 }
 
 // Calls each(i, expert, rank, peers) for slots from..to - 1 in groups of 32, in order. rank: how many of the
-// lanes before have the same expert; peers: how many have it. All lanes call it; the expert is -1 past the end.
-template <typename Each> __device__ inline void each_slot(const Slots &s, int64_t from, int64_t to, Each each) {
+// lanes before have the same expert; peers: how many have it. All lanes call it; the expert is -1 past the
+// end.
+template <typename Each>
+__device__ inline void each_slot(const Slots &s, int64_t from, int64_t to, Each each) {
     for (int64_t i = from + lane_of(); i - lane_of() < to; i += 32) {
         const int expert = expert_at(s, i, to);
         const unsigned same = __match_any_sync(full_warp, expert);
@@ -73,7 +75,8 @@ __global__ void sort_few_kernel(Slots s) {
     for (int e = lane_of(); e <= s.E; e += 32) next[e] = 0;
     __syncwarp();
     count_slots(next, s, 0, s.R);
-    const int each = (s.E + 32) / 32, first = min(lane_of() * each, s.E + 1), end = min(first + each, s.E + 1);
+    const int each = (s.E + 32) / 32, first = min(lane_of() * each, s.E + 1),
+              end = min(first + each, s.E + 1);
     int own = 0;
     for (int e = first; e < end; e++) own += next[e];
     int before = own;
@@ -115,8 +118,8 @@ __global__ void sort_count_kernel(int32_t *counts, Slots s, Chunks chunks) {
     for (int e = lane_of(); e < bins; e += 32) counts[(int64_t)chunk * bins + e] = count[e];
 }
 
-// Makes counts the place of each chunk's first slot of each expert. With few experts, several groups of threads
-// take a part of the chunks each.
+// Makes counts the place of each chunk's first slot of each expert. With few experts, several groups of
+// threads take a part of the chunks each.
 __global__ void __launch_bounds__(scan_threads) sort_scan_kernel(int32_t *counts, Slots s, Chunks chunks) {
     using Scan = cub::BlockScan<int, scan_threads>;
     __shared__ typename Scan::TempStorage storage;
@@ -223,9 +226,8 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(threads)
-    combine_kernel(T *y, const T *xs, const int32_t *place, int64_t M, int64_t C, int64_t R, int K,
-                   bool accumulate) {
+__global__ void __launch_bounds__(threads) combine_kernel(T *y, const T *xs, const int32_t *place, int64_t M,
+                                                          int64_t C, int64_t R, int K, bool accumulate) {
     const Place at = place_of(thread_of(), C / N);
     const int64_t column = at.column * N;
     chain_next();
@@ -348,8 +350,12 @@ unsigned blocks_of(int64_t rows, int64_t columns, int N) {
 
 Status expert_sort_cuda(Stream *stream, Tensor place, Tensor slots, Tensor offsets, Tensor experts) {
     const int64_t R = tensor_count(experts), E = tensor_count(offsets) - 1;
-    const Slots s = {data<int32_t>(experts), data<int32_t>(place), data<int32_t>(slots),
-                     data<int32_t>(offsets), (int)R,               (int)E};
+    const Slots s = {data<int32_t>(experts),
+                     data<int32_t>(place),
+                     data<int32_t>(slots),
+                     data<int32_t>(offsets),
+                     (int)R,
+                     (int)E};
     const size_t bins = (size_t)(E + 1) * sizeof(int32_t);
     if (R <= SORT_FEW) {
         LAUNCH(launch_chained(stream, sort_few_kernel, 1, 32, bins, s));

@@ -2,8 +2,9 @@
 // shapes alone. Tiles follow each other so that those computed at the same time share rows and columns, which
 // then come from the L2 cache.
 //
-// Rows of 16 bits that are multiples of 16 bytes are multiplied by tensor cores (mma, see attention_mma.cuh for
-// the fragments), from a ring of tiles that are copied asynchronously. Everything else takes fp32 arithmetic.
+// Rows of 16 bits that are multiples of 16 bytes are multiplied by tensor cores (mma, see attention_mma.cuh
+// for the fragments), from a ring of tiles that are copied asynchronously. Everything else takes fp32
+// arithmetic.
 //
 // R rows, E experts, K inputs, N outputs
 #include "kernels/cuda/grouped.cuh"
@@ -13,8 +14,8 @@ namespace {
 
 constexpr int threads = 256;
 
-// A product of one expert: out (rows,cols) = left (rows,inner) right (inner,cols). `left_rows` and `right_rows`
-// are the distances of their stored rows; left is stored transposed for dw, and right for y.
+// A product of one expert: out (rows,cols) = left (rows,inner) right (inner,cols). `left_rows` and
+// `right_rows` are the distances of their stored rows; left is stored transposed for dw, and right for y.
 template <typename T> struct Product {
     const T *left, *right;
     int64_t out; // its first element
@@ -26,8 +27,8 @@ template <typename T> struct Product {
 template <CudaGroupedKind KIND> constexpr bool left_inner = KIND == GROUPED_WEIGHT;
 template <CudaGroupedKind KIND> constexpr bool right_inner = KIND != GROUPED_FORWARD;
 
-// The tile of a block: `across` tiles of columns, and `down` of rows. Bands of a few rows of tiles are computed
-// column by column.
+// The tile of a block: `across` tiles of columns, and `down` of rows. Bands of a few rows of tiles are
+// computed column by column.
 struct TilePlace {
     int down, across;
 };
@@ -78,8 +79,8 @@ __device__ inline Product<T> product_of(const CudaGrouped &call, int64_t index, 
 constexpr int depth = 32, tile_cols = 128; // of tiles
 constexpr int warps_down = 2, warps_across = 4;
 
-// A tile of an operand in shared memory: rows of `depth` inner elements, or rows of WIDTH elements for each inner
-// one. Padding of 16 bytes puts the 8 rows of an ldmatrix in different banks.
+// A tile of an operand in shared memory: rows of `depth` inner elements, or rows of WIDTH elements for each
+// inner one. Padding of 16 bytes puts the 8 rows of an ldmatrix in different banks.
 template <bool INNER, int WIDTH> struct OperandTile {
     static constexpr int stride = (INNER ? WIDTH : depth) + 8, size = stride * (INNER ? depth : WIDTH);
 };
@@ -87,7 +88,8 @@ template <bool INNER, int WIDTH> struct OperandTile {
 // Starts copying. Elements at or past `width` and `inner` become 0.
 template <typename T, bool INNER, int WIDTH>
 __device__ inline void copy_tile(T *tile, const T *from, int64_t row, int width, int first, int inner) {
-    constexpr int chunks = (INNER ? WIDTH : depth) / 8, lines = INNER ? depth : WIDTH, step = threads / chunks;
+    constexpr int chunks = (INNER ? WIDTH : depth) / 8, lines = INNER ? depth : WIDTH,
+                  step = threads / chunks;
     static_assert(threads % chunks == 0 && lines % step == 0, "each thread has the same part of some lines");
     const int line = threadIdx.x / chunks, at = threadIdx.x % chunks * 8;
     T *to = tile + line * OperandTile<INNER, WIDTH>::stride + at;
@@ -106,7 +108,8 @@ __device__ inline void load_left(uint32_t (&a)[4], const T *tile, int row, int i
     constexpr int stride = OperandTile<INNER, WIDTH>::stride;
     const int lane = threadIdx.x % 32;
     if constexpr (INNER)
-        load_matrices_transposed(a, tile + (inner + lane / 16 * 8 + lane % 8) * stride + row + lane / 8 % 2 * 8);
+        load_matrices_transposed(a,
+                                 tile + (inner + lane / 16 * 8 + lane % 8) * stride + row + lane / 8 % 2 * 8);
     else
         load_matrices(a, tile + (row + lane % 16) * stride + inner + lane / 16 * 8);
 }
@@ -148,7 +151,8 @@ __global__ void __launch_bounds__(threads, 2) mma_kernel(CudaGrouped call, int t
     auto copy = [&](int step) {
         if (step < steps) {
             const int stage = step % STAGES;
-            copy_tile<T, LEFT, TM>(left + stage * left_size, p.left, p.left_row, p.rows, step * depth, p.inner);
+            copy_tile<T, LEFT, TM>(left + stage * left_size, p.left, p.left_row, p.rows, step * depth,
+                                   p.inner);
             copy_tile<T, RIGHT, tile_cols>(right + stage * right_size, p.right, p.right_row, p.cols,
                                            step * depth, p.inner);
         }
@@ -215,7 +219,8 @@ template <typename T, bool INNER, int WIDTH, int V> struct PlainTile {
 #pragma unroll
             for (int v = 0; v < V; v++) pack[i].at[v] = from_float<T>(0);
             if (there && line < lines)
-                pack[i] = load_pack<T, V>(INNER ? from + (first + line) * row + c : from + line * row + first + c);
+                pack[i] =
+                    load_pack<T, V>(INNER ? from + (first + line) * row + c : from + line * row + first + c);
         }
     }
     // tile (plain_depth, stride)
@@ -324,8 +329,8 @@ cudaError_t start(cudaStream_t stream, Kernel kernel, const CudaGrouped &call, T
 
 template <typename T, CudaGroupedKind KIND, int TM, int STAGES>
 cudaError_t start_stages(cudaStream_t stream, const CudaGrouped &call) {
-    constexpr size_t each = OperandTile<left_inner<KIND>, TM>::size +
-                            OperandTile<right_inner<KIND>, tile_cols>::size;
+    constexpr size_t each =
+        OperandTile<left_inner<KIND>, TM>::size + OperandTile<right_inner<KIND>, tile_cols>::size;
     constexpr size_t bytes = STAGES * each * sizeof(T);
     if constexpr (STAGES > 2)
         if (!fits_shared(bytes)) return start_stages<T, KIND, TM, 2>(stream, call);
@@ -349,8 +354,8 @@ cudaError_t start_plain(cudaStream_t stream, const CudaGrouped &call) {
 template <CudaGroupedKind KIND> cudaError_t start_kind(cudaStream_t stream, const CudaGrouped &call) {
     return with_type(call.dtype, [&](auto t) {
         using T = decltype(t);
-        const bool packs = aligned_16(call.a, call.b, call.out) && call.N % pack_size<T> == 0 &&
-                           call.K % pack_size<T> == 0;
+        const bool packs =
+            aligned_16(call.a, call.b, call.out) && call.N % pack_size<T> == 0 && call.K % pack_size<T> == 0;
         if constexpr (sizeof(T) == 2) {
             if (packs && has_mma(call.dtype)) return start_mma<T, KIND>(stream, call);
         } else {

@@ -1,5 +1,5 @@
-// Tiles of the rows of experts. Experts have any number of rows, which only the device knows, so blocks find the
-// tiles that they compute; a launch has as many as there can be.
+// Tiles of the rows of experts. Experts have any number of rows, which only the device knows, so blocks find
+// the tiles that they compute; a launch has as many as there can be.
 #ifndef WEFT_KERNELS_CUDA_GROUPED_CUH
 #define WEFT_KERNELS_CUDA_GROUPED_CUH
 

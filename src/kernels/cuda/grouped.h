@@ -16,8 +16,8 @@ extern "C" {
 
 typedef enum CudaGroupedKind { GROUPED_FORWARD, GROUPED_INPUT, GROUPED_WEIGHT } CudaGroupedKind;
 
-/* One call. Rows offsets[e] .. offsets[e+1] - 1 belong to expert e; the offsets (E+1) are on the device, and the
- * host does not read them. Other rows are neither read nor written.
+/* One call. Rows offsets[e] .. offsets[e+1] - 1 belong to expert e; the offsets (E+1) are on the device, and
+ * the host does not read them. Other rows are neither read nor written.
  *
  *   GROUPED_FORWARD  out = y (R,N),          a = x (R,K),   b = w (E,N,K)
  *   GROUPED_INPUT    out = dx (R,K),         a = dy (R,N),  b = w (E,N,K)

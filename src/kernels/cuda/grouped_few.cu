@@ -1,5 +1,5 @@
-// Linear layers of experts for few rows in 16 bits, as in generation: skinny GEMMs (skinny.cuh) of up to 16 rows of
-// an expert. Only the weights of experts with rows are read.
+// Linear layers of experts for few rows in 16 bits, as in generation: skinny GEMMs (skinny.cuh) of up to 16
+// rows of an expert. Only the weights of experts with rows are read.
 #include "kernels/cuda/grouped.cuh"
 #include "kernels/cuda/skinny.cuh"
 
@@ -42,7 +42,8 @@ bool grouped_few_serves(const CudaGrouped *call) {
 }
 
 cudaError_t launch_grouped_few(cudaStream_t stream, const CudaGrouped *call) {
-    constexpr int wide_from = 8192; // columns, of all tiles, from which blocks of twice the width fill the device
+    constexpr int wide_from =
+        8192; // columns, of all tiles, from which blocks of twice the width fill the device
     const unsigned tiles = (unsigned)most_row_tiles(*call, skinny_rows);
     return with_type(call->dtype, [&](auto t) {
         using T = decltype(t);

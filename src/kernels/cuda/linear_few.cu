@@ -33,7 +33,11 @@ template <typename T> __device__ inline void finish(const SkinnyGemm &call, int 
 
 template <typename T, int WARPS, int TILES>
 __global__ void __launch_bounds__(WARPS * 32) skinny_kernel(SkinnyGemm call) {
-    const SkinnyBlock<T> block = {(const T *)call.left, (const T *)call.right, call.rows, call.cols, call.inner,
+    const SkinnyBlock<T> block = {(const T *)call.left,
+                                  (const T *)call.right,
+                                  call.rows,
+                                  call.cols,
+                                  call.inner,
                                   (int)blockIdx.x * TILES * skinny_tile};
     chain_next();
     skinny_block<T, WARPS, TILES>(
@@ -45,8 +49,8 @@ template <typename T, int WARPS> cudaError_t launch(cudaStream_t stream, const S
     if (call.cols > wide_from)
         return launch_recorded(stream, skinny_kernel<T, WARPS, 2>, blocks_for(call.cols, 2 * skinny_tile),
                                WARPS * 32, 0, call);
-    return launch_recorded(stream, skinny_kernel<T, WARPS, 1>, blocks_for(call.cols, skinny_tile), WARPS * 32, 0,
-                           call);
+    return launch_recorded(stream, skinny_kernel<T, WARPS, 1>, blocks_for(call.cols, skinny_tile), WARPS * 32,
+                           0, call);
 }
 
 } // namespace

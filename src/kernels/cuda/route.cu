@@ -1,7 +1,7 @@
 // Routing to experts. A warp takes a row and reads its logits from the L1 cache as often as it needs them.
 //
-// Experts are chosen by comparing integers that are ordered as the keys. Keys without a bias and groups are the
-// logits, so that choices are those of every backend; others are computed in fp64, as the reference does.
+// Experts are chosen by comparing integers that are ordered as the keys. Keys without a bias and groups are
+// the logits, so that choices are those of every backend; others are computed in fp64, as the reference does.
 // Everything else is in fp32.
 //
 // M rows, E experts, K of them per row
@@ -159,8 +159,8 @@ __device__ inline float log_sum_of(const Spread &s) {
     return s.max + logf(s.sum);
 }
 
-// The statistics by which the weights of the chosen experts are divided, before they are scaled: max and sum of
-// the chosen ones if they are normalized.
+// The statistics by which the weights of the chosen experts are divided, before they are scaled: max and sum
+// of the chosen ones if they are normalized.
 __device__ inline Spread shares_of(const float *logits, const int32_t *chosen, const Spread &all,
                                    const Routing &route) {
     Spread s = all;
@@ -233,8 +233,8 @@ __device__ inline float load_of(const float *logits, const float *load, const Sp
     float sum = 0;
     if (!load) return 0;
     for (int e = lane_of(); e < route.E; e += 32)
-        sum += load[e] * (route.score == ROUTE_SOFTMAX ? softmax_of(s, logits[e])
-                                                       : sigmoid_of(logits[e]) / s.sigmoids);
+        sum += load[e] *
+               (route.score == ROUTE_SOFTMAX ? softmax_of(s, logits[e]) : sigmoid_of(logits[e]) / s.sigmoids);
     return warp_sum(sum);
 }
 

@@ -1,6 +1,7 @@
 // What the skinny GEMMs share, and one of their blocks in 16 bits: out (rows,cols) = left (rows,inner)
-// right (cols,inner)^T. It is bound by reading the weights once, so they are read with 16-byte accesses directly
-// into the registers that tensor cores use, with as many loads in flight as a block's warps can hold.
+// right (cols,inner)^T. It is bound by reading the weights once, so they are read with 16-byte accesses
+// directly into the registers that tensor cores use, with as many loads in flight as a block's warps can
+// hold.
 //
 // A block computes TILES x 8 columns; its warps split the inner dimension. The sums of the warps are
 // combined in shared memory, in warp order. One mma covers 16 rows x 8 columns x 16 inner elements. Lane 4g
