@@ -143,7 +143,8 @@ enum {
     SORT_CHUNK = 256,       /* slots per warp, at least */
     SORT_CHUNKS = 1024,     /* at most */
     SORT_COUNTS = 1 << 18,  /* counts of all chunks, at most */
-    GROUPED_TURNS = 64 << 10, /* bytes of the counters by which chunks of an expert's rows are added in turn */
+    GROUPED_TURNS =
+        64 << 10, /* bytes of the counters by which chunks of an expert's rows are added in turn */
 };
 
 static inline size_t grouped_weight_bytes(DType type) {

@@ -22,8 +22,8 @@
 
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/grouped_hopper.h"
-#include "kernels/gpu_workspace.h"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/gpu_workspace.h"
 
 namespace hopper::grouped {
 
