@@ -37,6 +37,17 @@ Status json_read_file(const char *path, json_t **ret_json) {
     return json_parse(text, size, path, ret_json);
 }
 
+Status json_read_any(const char *path, json_t **ret_json) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size;
+    json_error_t error;
+    TRY(file_read(path, JSON_FILE_LIMIT, &text, &size));
+    CLEANUP(json_decrefp) json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+    if (!json && json_error_code(&error) == json_error_numeric_overflow)
+        json = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
+    return json ? MOVE(ret_json, json) : json_parse(text, size, path, ret_json);
+}
+
 /* Rewrites the number [at, end) in its shortest form. The output never grows: 17 digits always suffice. */
 static char *write_shortest(char *out, const char *at, const char *end) {
     char text[40], original[64];

@@ -218,7 +218,7 @@ static Status put_chat_template(GgufMeta *meta, const char *dir) {
     }
     TRY(path_join(&path, dir, "tokenizer_config.json"));
     if (!path_exists(path)) return OK;
-    TRY(json_read_file(path, &config));
+    TRY(json_read_any(path, &config));
     const json_t *given = json_object_get(config, "chat_template");
     if (given && !json_is_null(given) && !json_is_string(given) && !json_is_array(given))
         return FAILED("%s: 'chat_template' must be a string or a list of templates", path);

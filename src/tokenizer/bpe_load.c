@@ -57,7 +57,7 @@ static Status sibling(const char *path, const char *name, char **ret_path) {
 static Status read_config(const char *vocab_path, json_t **ret_json, char **ret_path) {
     TRY(sibling(vocab_path, "tokenizer_config.json", ret_path));
     if (!path_exists(*ret_path)) return OK;
-    TRY(json_read_file(*ret_path, ret_json));
+    TRY(json_read_any(*ret_path, ret_json));
     return json_is_object(*ret_json) ? OK : FAILED("%s: expected a JSON object", *ret_path);
 }
 

@@ -77,7 +77,7 @@ static Status read_sibling_config(const char *vocab_path, json_t **ret_json, cha
     *config = (Config){.settings = {true, true, true, true}};
     for (int i = 0; i < WORDPIECE_ROLES; i++) config->roles[i] = role_names[i];
     if (!path_exists(*ret_path)) return OK;
-    TRY(json_read_file(*ret_path, ret_json));
+    TRY(json_read_any(*ret_path, ret_json));
     return read_config(*ret_json, *ret_path, config);
 }
 
