@@ -11,7 +11,7 @@ enum { TEMPLATE_LIMIT = 4 << 20 };
 struct ChatTemplate {
     Jinja *plain, *tools; /* tools: NULL, or for conversations with tools */
     json_t *special;      /* variables: the special tokens by their roles */
-    char *file;
+    char *file, *text;    /* text: of a file of its own */
 };
 
 const char *const loss_on_names[] = {"assistant", "completion", "all", NULL};
@@ -22,11 +22,16 @@ void chat_template_free(ChatTemplate *template) {
     jinja_free(template->tools);
     json_decref(template->special);
     free(template->file);
+    free(template->text);
     free(template);
 }
 
 const char *chat_template_file(const ChatTemplate *template) {
     return template->file;
+}
+
+const char *chat_template_text(const ChatTemplate *template) {
+    return template->text;
 }
 
 /* ---- loading ---- */
@@ -86,10 +91,9 @@ static Status parse_given(ChatTemplate *template, const json_t *given, const cha
 }
 
 static Status parse_file(ChatTemplate *template, const char *file) {
-    CLEANUP(mem_freep) char *text = NULL;
     size_t size;
-    TRY(file_read(file, TEMPLATE_LIMIT, &text, &size));
-    TRY(jinja_parse(&template->plain, text, size, file));
+    TRY(file_read(file, TEMPLATE_LIMIT, &template->text, &size));
+    TRY(jinja_parse(&template->plain, template->text, size, file));
     return str_dup(file, &template->file);
 }
 

@@ -22,6 +22,8 @@ void chat_template_free(ChatTemplate *template);
 DEFINE_FREEP(ChatTemplate, chat_template)
 /* The file that the template is in. */
 const char *chat_template_file(const ChatTemplate *template);
+/* The contents of a file with nothing but the template; NULL: it is part of another file. */
+const char *chat_template_text(const ChatTemplate *template);
 
 /* The time that templates see in training and when describing data, so that text does not depend on the day:
  * 2024-07-26, the day that Llama 3's templates name when they are not told. */

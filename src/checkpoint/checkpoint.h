@@ -104,6 +104,7 @@ typedef struct SaveOptions {
     int64_t max_file_bytes;    /* start a new weight file beyond this size; 0: a single file */
     const char *assets_dir;    /* directory to copy tokenizer files and config fields from, or NULL */
     const char *tokenizer_dir; /* directory to copy tokenizer files from instead, or NULL */
+    const char *chat_template; /* contents of chat_template.jinja, instead of a copy, or NULL */
     bool bytes;                /* without tokenizer files to copy, write those of the byte vocabulary */
     const LabelSet *labels;    /* label names, used if their number matches the model's; or NULL */
     bool sparse;               /* omit zero weights of the layers' matrices and note it in config.json */
@@ -146,6 +147,7 @@ typedef struct CheckpointState {
     const RootDisk *disk;  /* only rank 0 has the directory; NULL: all ranks share it */
     const json_t *progress;
     const char *assets_dir, *tokenizer_dir; /* as in SaveOptions */
+    const char *chat_template;              /* as in SaveOptions */
     bool bytes;                             /* as in SaveOptions */
     const LabelSet *labels;                 /* as in SaveOptions */
     int64_t best;                           /* step of the best checkpoint, possibly this one; 0: none */

@@ -231,6 +231,7 @@ static Status save_init(CkptSave *save, const char *run_dir) {
     save->options = (SaveOptions){.dtype = DT_F32,
                                   .assets_dir = state->assets_dir,
                                   .tokenizer_dir = state->tokenizer_dir,
+                                  .chat_template = state->chat_template,
                                   .bytes = state->bytes,
                                   .labels = state->labels};
     save->list.finite = true;

@@ -14,6 +14,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/staging.h"
+#include "chat/template.h"
 #include "checkpoint/hf_files.h"
 #include "checkpoint/hf_quantized.h"
 #include "checkpoint/hf_sparse.h"
@@ -242,11 +243,21 @@ static Status write_byte_tokenizer(const char *dir, bool bert) {
     return tokenizer_save(tokenizer, dir);
 }
 
+static Status write_chat_template(const char *dir, const char *text) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(file_writer_freep) FileWriter *writer = NULL;
+    TRY(path_join(&path, dir, CHAT_TEMPLATE_FILE));
+    TRY(file_writer_new(&writer, path));
+    TRY(file_write(writer, text, strlen(text)));
+    return file_commit(writer);
+}
+
 static Status copy_assets(const char *dir, const ModelConfig *config, const SaveOptions *options) {
     static const char *const generation[] = {"generation_config.json", NULL};
     if (options->assets_dir) TRY(dir_copy_files(dir, options->assets_dir, generation));
     const char *from = options->tokenizer_dir ? options->tokenizer_dir : options->assets_dir;
     if (from) TRY(tokenizer_copy(from, dir));
+    if (options->chat_template) TRY(write_chat_template(dir, options->chat_template));
     bool bert = config->family->byte_specials;
     if (!options->bytes || tokenizer_exists(dir) ||
         !tokenizer_fits(bert ? BYTE_VOCAB_BERT : BYTE_VOCAB_GPT2, config->vocab))

@@ -33,6 +33,7 @@ static const Effect effects[] = {
     NEEDS("mask-rate whole-word-masking next-sentence masked-tokens", "task", "mlm|auto",
           "without --task mlm"),
     NEEDS("cross-document stride", "task", "lm|auto|auto-lm", "without --task lm"),
+    NEEDS("loss-on chat-template packing", "format", "chat|auto", "without --format chat"),
     NEEDS("labels problem-type label-field", "task", "classify|auto|auto-lm", "without --task classify"),
     NEEDS("doc-stride max-query max-answer n-best null-threshold", "task", "span|squad|auto",
           "without --task squad"),

@@ -17,7 +17,7 @@ const char *const task_choices[] = {"auto",
                                     "squad", NULL};
 const char *const problem_choices[] = {"auto", "regression", "single-label", "multi-label", NULL};
 const char *const format_choices[] = {"auto", "bytes", "u16",   "u32",     "ids",     "tokens",
-                                      "text", "squad", "pairs", "cornell", "records", NULL};
+                                      "text", "squad", "pairs", "cornell", "records", "chat", NULL};
 /* clang-format off */
 static const char *const offload_spellings[] = {
     "activations+optimizer", "optimizer+activations",
@@ -126,9 +126,10 @@ static const Option data_table[] = {
      .help = "Data format: raw bytes as tokens (bytes), little-endian token ids (u16, u32), JSON lines of "
              "token ids and labels (ids), token files from 'weft prepare' (tokens), text to tokenize "
              "(text), SQuAD JSON (squad), rows with q and a (pairs), Cornell movie dialogs (cornell), rows "
-             "with text and label (records). auto goes by file name: .tokens is tokens; .bin and .u16 are "
-             "u16; .u32 is u32; .jsonl is ids, text or pairs, by its first line; .csv and .tsv are records "
-             "with --task classify; movie_lines and movie_conversations are cornell; .json may be squad; "
+             "with text and label (records), conversations (chat): messages, ShareGPT's conversations, prompt and "
+             "completion, or Alpaca's instruction and output. auto goes by file name: .tokens is tokens; .bin and .u16 "
+             "are u16; .u32 is u32; .jsonl is ids, chat, text or pairs, by its first line; .csv and .tsv are records "
+             "with --task classify; movie_lines and movie_conversations are cornell; .json may be chat or squad; "
              "anything else is text, or bytes without a tokenizer."},
     {OPT_TEXT("field", Settings, data.text.field, "NAME"), .fallback = "text",
      .help = "Field of a JSON line that contains the text."},
@@ -146,6 +147,15 @@ static const Option data_table[] = {
     {OPT_FLAG("cross-document", Settings, data.text.no_cross_document), .fallback = "on", .inverted = true,
      .help = "Language models: keep attention within documents, and restart positions in each. A document "
              "ends with the end token, which predicts nothing."},
+    {OPT_ENUM("loss-on", Settings, data.text.loss_on, "WORDS", loss_on_names), .fallback = "assistant",
+     .help = "Conversations: train on all that the assistant says, on its last turn or what follows the prompt "
+             "(completion), or on everything (all). Turns include the mark of their end."},
+    {OPT_TEXT("chat-template", Settings, data.text.chat_template, "FILE"), .per_rank = PER_RANK_PATH,
+     .shown = "that of --tokenizer or --model",
+     .help = "Conversations: Jinja template that makes text of them, which checkpoints then have. Dates in it are "
+             "2024-07-26."},
+    {OPT_FLAG("packing", Settings, data.text.no_packing), .fallback = "on", .inverted = true,
+     .help = "Do not put several conversations, which do not see each other, into one sequence."},
     {OPT_FLAG("cache", Settings, data.text.no_cache), .fallback = "on", .inverted = true,
      .help = "Do not share tokenized text between runs through the cache ($WEFT_CACHE, else "
              "$XDG_CACHE_HOME/weft or ~/.cache/weft); keep it in --out, or in a temporary directory "

@@ -16,6 +16,7 @@
  *   pairs    rows with a question and its answer (data/table.h), task mlm
  *   cornell  the Cornell Movie-Dialogs Corpus in its original format (data/cornell.h), task mlm
  *   records  rows with a text, optionally a second text, and labels (data/table.h), task classify
+ *   chat     conversations (chat/conversation.h) in the text of a chat template (data/chats.h), task lm
  * Files of every format except tokens may be compressed (.gz). Unless a file named "self" exists, the path
  * "self" is the corpus embedded in the program: its own source and documentation, as bytes.
  *
@@ -34,6 +35,7 @@
 
 #include <stdint.h>
 
+#include "chat/template.h"
 #include "data/token_file.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
@@ -50,16 +52,18 @@ typedef enum {
     FORMAT_PAIRS,
     FORMAT_CORNELL,
     FORMAT_RECORDS,
+    FORMAT_CHAT,
 } DataFormat;
-enum { FORMAT_COUNT = FORMAT_RECORDS + 1 };
+enum { FORMAT_COUNT = FORMAT_CHAT + 1 };
 const char *data_format_name(DataFormat format);
 /* What FORMAT_AUTO resolves to, judging by the file name. */
 DataFormat data_format_of(const char *path);
 /* Whether a text, or its beginning, is an object with articles and paragraphs. */
 bool data_looks_like_squad(const char *text, size_t size);
 /* Like data_format_of, but also looks into the file. JSON lines are text if the first line has `field` (NULL:
- * "text") and no "ids", and pairs if it has "q" and "a"; a .json file that looks like SQuAD is squad. A file
- * of a known format that is neither text nor token ids is an error (data/signature.h). */
+ * "text") and no "ids", and pairs if it has "q" and "a"; with the keys of a conversation, unless `field`
+ * names another, they are chat, as is a .json file that begins like that; one that looks like SQuAD is squad.
+ * A file of a known format that is neither text nor token ids is an error (data/signature.h). */
 MUST_USE Status data_format_find(const char *path, const char *field, DataFormat *ret_format);
 
 /* The signature of a file, after decompression; NULL: it has none that is known. */
@@ -102,7 +106,10 @@ typedef struct DataSpec {
                                * outlive the dataset. NULL: mask single tokens */
     bool separate;            /* lm: attention does not cross documents, which end with `end` */
     int32_t end;
-    bool windows; /* lm: the dataset is only used through dataset_windows, so two tokens suffice */
+    const ChatTemplate *chat; /* chat; NULL: the model has no template */
+    LossOn loss_on;
+    bool unpacked; /* chat: one conversation to a sequence */
+    bool windows;  /* lm: the dataset is only used through dataset_windows, so two tokens suffice */
     DataPart part;
     uint64_t seed;
 } DataSpec;
@@ -190,6 +197,8 @@ int64_t dataset_tokens(const Dataset *data); /* tokens in the used part of its f
 MUST_USE Status dataset_check_counted(const Dataset *data, const char *const *paths);
 /* A one-line warning about the data, to be freed by the caller; NULL: nothing to report. */
 MUST_USE Status dataset_warning(const Dataset *data, char **ret_text);
+/* A line that describes the data, likewise. */
+MUST_USE Status dataset_text(const Dataset *data, char **ret_text);
 
 /* Fills `batch` (B sequences) with the examples at positions `position` .. `position + B - 1` of the infinite
  * order: epoch after epoch, each with a new permutation and new masks. Without `shuffle`, examples come in

@@ -1,12 +1,12 @@
 /* Turns an open set of files into batches.
  *
  * Position p of the infinite order is in epoch p / count; a keyed permutation selects the example within the
- * epoch. Where examples come from depends on the format: `ids`, SQuAD, texts (pairs and records), or a token
- * stream, whose examples are windows. When shuffling, every epoch after the first shifts the windows of lm by
- * less than their stride, so that a model does not memorize fixed window boundaries of a small corpus. What
- * examples are labeled with is the task's (data/task.h). Everything random (order, pairs, masks) is a
- * function of the seed, the epoch and the position in it, so no state is kept between calls. T is the
- * sequence length.
+ * epoch. Where examples come from depends on the format: `ids`, SQuAD, texts (pairs and records), chats (each
+ * example is a sequence of packed conversations), or a token stream, whose examples are windows. When
+ * shuffling, every epoch after the first shifts the windows of lm by less than their stride, so that a model
+ * does not memorize fixed window boundaries of a small corpus. What examples are labeled with is the task's
+ * (data/task.h). Everything random (order, pairs, masks) is a function of the seed, the epoch and the
+ * position in it, so no state is kept between calls. T is the sequence length.
  */
 #include <math.h>
 #include <string.h>
@@ -106,6 +106,19 @@ static Status open_examples(Dataset *data, const DataSpec *spec) {
     return OK;
 }
 
+/* Training and validation parts are made of conversations, each of which is then packed. */
+static Status open_chats(Dataset *data, const DataSpec *spec) {
+    TRY(chat_set_read(&data->chats, spec));
+    keep_part(data, (int64_t)data->chats.count);
+    if (data->size < 1)
+        return too_little_data(spec, "conversations", data->size, (int64_t)data->chats.count, 1);
+    TRY(chat_set_pack(&data->chats, data->begin, data->size, spec->seq, !spec->unpacked));
+    data->count = (int64_t)data->chats.rows;
+    for (int64_t i = data->begin; i < data->begin + data->size; i++)
+        data->tokens += data->chats.example[i].length - 1;
+    return OK;
+}
+
 static Status open_stream(Dataset *data, const DataSpec *spec) {
     if (data->format == FORMAT_TOKENS)
         TRY(token_stream_init_files(&data->stream, spec->paths, spec->path_count, spec->vocab,
@@ -131,11 +144,14 @@ Status dataset_open(Dataset **ret_data, const DataSpec *spec) {
     data->spec.path_count = 0;
     data->masking = masking_from(spec);
     data->spec.encoder = NULL;
+    data->spec.chat = NULL;
     data->format = format;
     if (format == FORMAT_IDS)
         TRY(open_ids(data, spec));
     else if (format == FORMAT_SQUAD)
         TRY(open_squad(data, spec));
+    else if (format == FORMAT_CHAT)
+        TRY(open_chats(data, spec));
     else if (format_is_examples(format))
         TRY(open_examples(data, spec));
     else
@@ -150,6 +166,7 @@ void dataset_free(Dataset *data) {
     squad_features_done(&data->squad);
     example_set_done(&data->examples);
     pair_set_done(&data->pairs);
+    chat_set_done(&data->chats);
     free(data);
 }
 
@@ -200,7 +217,13 @@ static Status missing_label(const Dataset *data, char **ret_text) {
     return OK;
 }
 
+Status dataset_text(const Dataset *data, char **ret_text) {
+    *ret_text = NULL;
+    return data->format == FORMAT_CHAT ? chat_set_text(&data->chats, ret_text) : OK;
+}
+
 Status dataset_warning(const Dataset *data, char **ret_text) {
+    if (data->format == FORMAT_CHAT) return chat_set_warning(&data->chats, data->spec.seq, ret_text);
     if (format_is_examples(data->format)) {
         TRY(example_set_text(&data->examples, ret_text));
         return *ret_text || data->format != FORMAT_RECORDS ? OK : missing_label(data, ret_text);
@@ -287,6 +310,8 @@ static Status fill_slot(const Dataset *data, Slot slot, HostBatch *batch) {
         fill_ids(data, slot, batch);
     else if (data->format == FORMAT_SQUAD)
         fill_squad(data, slot, batch);
+    else if (data->format == FORMAT_CHAT)
+        chat_set_fill(&data->chats, (size_t)slot.index, padding_of(&data->spec), slot.b, batch);
     else if (format_is_examples(data->format))
         fill_example(data, slot, batch);
     else
@@ -300,7 +325,8 @@ static void finish(const Dataset *data, HostBatch *batch) {
     batch->next_sentence = data->spec.next_sentence;
     batch->has_types = data->spec.types > 0;
     batch->documents = batch->padded = false;
-    if (data->spec.separate) host_batch_split(batch, data->spec.end);
+    batch->documents = data->format == FORMAT_CHAT;
+    if (data->spec.separate && !batch->documents) host_batch_split(batch, data->spec.end);
     for (int64_t b = 0; b < batch->B; b++) batch->padded |= batch->lens[b] < batch->T;
     host_batch_count(batch);
 }

@@ -15,10 +15,15 @@ static Status check_format(const DataSpec *spec, DataFormat format) {
         return USAGE("%s is read as SQuAD questions, which require {task} squad (see {task}, or {format} to "
                      "read the file differently)",
                      spec->paths[0]);
+    if (format == FORMAT_CHAT && !known)
+        return USAGE("%s is read as conversations, which require {task} lm and a model of any family but "
+                     "BERT (see also "
+                     "{format})",
+                     spec->paths[0]);
     if (format_is_examples(format) && !known)
         return USAGE("%s is read as %s, which require BERT and {task} %s (see also {format})", spec->paths[0],
                      records ? "labeled records" : "pairs of sentences", records ? "classify" : "mlm");
-    if (!spec->encoder && (format == FORMAT_SQUAD || format_is_examples(format)))
+    if (!spec->encoder && (format == FORMAT_SQUAD || format == FORMAT_CHAT || format_is_examples(format)))
         return FAILED("internal: text data without a tokenizer");
     return OK;
 }

@@ -2,6 +2,7 @@
 #ifndef WEFT_DATA_DATASET_INTERNAL_H
 #define WEFT_DATA_DATASET_INTERNAL_H
 
+#include "data/chats.h"
 #include "data/examples.h"
 #include "data/ids.h"
 #include "data/mask.h"
@@ -17,6 +18,7 @@ struct Dataset {
     SquadFeatures squad;
     ExampleSet examples;
     PairSet pairs;
+    ChatSet chats;
     bool from_pairs; /* mlm examples come from `pairs` (sentences are marked) */
     Masking masking;
     int64_t begin, size; /* the part of the stream (in tokens) or of the examples that is used */

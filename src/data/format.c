@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "chat/conversation.h"
 #include "data/cornell.h"
 #include "data/corpus.h"
 #include "data/data.h"
@@ -13,8 +14,8 @@
 #include "data/source.h"
 
 const char *data_format_name(DataFormat format) {
-    static const char *const names[FORMAT_COUNT] = {"auto", "bytes", "u16",   "u32",     "ids",    "tokens",
-                                                    "text", "squad", "pairs", "cornell", "records"};
+    static const char *const names[FORMAT_COUNT] = {"auto", "bytes", "u16",   "u32",     "ids",     "tokens",
+                                                    "text", "squad", "pairs", "cornell", "records", "chat"};
     return names[format];
 }
 
@@ -70,16 +71,25 @@ bool data_looks_like_squad(const char *text, size_t size) {
            memmem(text, size, "\"paragraphs\"", 12);
 }
 
+/* Whether users have not named a field, which would mean that they want its text. */
+static bool is_default(const char *field) {
+    return !field || !strcmp(field, "text");
+}
+
 /* The format of JSON lines, by the first line. */
 static Status find_lines(const char *path, const char *field, DataFormat *ret_format) {
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(parse_first(path, &json));
+    if (is_default(field) && !json_object_get(json, "ids") && chat_format_of(json) != CHAT_NONE) {
+        *ret_format = FORMAT_CHAT;
+        return OK;
+    }
     if (!field) field = "text";
     bool ids = json_object_get(json, "ids"), text = json_object_get(json, field);
     bool pair = json_object_get(json, "q") && json_object_get(json, "a");
     if (json_is_object(json) && !ids && !text && !pair)
-        return FAILED("%s: the first line has neither \"ids\" nor \"%s\"; expected token ids, or text in "
-                      "the field that {field} names",
+        return FAILED("%s: the first line has neither \"ids\" nor \"%s\"; expected token ids, text in "
+                      "the field that {field} names, or a conversation",
                       path, field);
     *ret_format = ids || (!text && !pair) ? FORMAT_IDS : text ? FORMAT_TEXT : FORMAT_PAIRS;
     return OK;
@@ -102,6 +112,17 @@ Status data_signature(const char *path, const Signature **ret_found) {
     return OK;
 }
 
+/* Reads on until the first object is complete. */
+static Status find_chat(Input *input, char **text, size_t *size, ChatFormat *ret_format) {
+    size_t capacity = *size + 1, got = *size;
+    while (!chat_format_start(*text, *size, ret_format) && got > 0 && *size < READER_LINE_LIMIT) {
+        TRY(mem_grow(text, &capacity, 2 * *size + 1, 1));
+        TRY(input_read(input, *text + *size, *size, &got));
+        *size += got;
+    }
+    return OK;
+}
+
 /* Looks into a file that its name calls bytes or token ids. */
 static Status look_inside(const char *path, const char *field, DataFormat *format) {
     enum { START = 1 << 16 };
@@ -115,6 +136,14 @@ static Status look_inside(const char *path, const char *field, DataFormat *forma
     if (path_has_suffix(path, ".json") && data_looks_like_squad(text, size)) {
         *format = FORMAT_SQUAD;
         return OK;
+    }
+    if (is_default(field) && path_has_suffix(path, ".json")) {
+        ChatFormat chat = CHAT_NONE;
+        TRY(find_chat(input, &text, &size, &chat));
+        if (chat != CHAT_NONE) {
+            *format = FORMAT_CHAT;
+            return OK;
+        }
     }
     TRY(reader_inspect(path, field, true, text, size, &lines));
     /* Only documents are decompressed whatever the name is. */

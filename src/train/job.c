@@ -24,7 +24,7 @@ static Status parse_format(const char *name, DataFormat *ret_format) {
         return OK;
     }
     return USAGE("unknown format '%s'; expected auto, bytes, u16, u32, ids, tokens, text, squad, pairs, "
-                 "cornell or records",
+                 "cornell, records or chat",
                  name);
 }
 
@@ -516,6 +516,7 @@ void job_free(Job *job) {
     root_disk_free(job->disk);
     device_free(job->own_device);
     tokenizer_free(job->tokenizer);
+    chat_template_free(job->chat);
     if (job->scratch_dir) {
         Status status = dir_remove(job->scratch_dir);
         status_free(status);

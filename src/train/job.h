@@ -29,6 +29,7 @@ typedef struct Job {
     char *tokenizer_dir;  /* its files are copied into checkpoints; NULL: those of model_dir */
     TokenizerId tokens;   /* identity of the tokenizer behind the data, if tokens_known */
     bool tokens_known;
+    ChatTemplate *chat;         /* conversations; NULL: not needed, not loaded yet, or none */
     bool bytes;                 /* tokens are bytes */
     DataFormat tables, unknown; /* how tables of text and files of unknown format are read, unless AUTO */
     bool squad;                 /* the data is SQuAD */

@@ -79,7 +79,8 @@ static Status format_of(const Job *job, const char *path, DataFormat *ret_format
         return OK;
     }
     TRY(data_format_find(path, field, ret_format));
-    if (table && (*ret_format == FORMAT_TEXT || *ret_format == FORMAT_PAIRS)) *ret_format = job->tables;
+    if (table && (*ret_format == FORMAT_TEXT || *ret_format == FORMAT_PAIRS || *ret_format == FORMAT_CHAT))
+        *ret_format = job->tables;
     if (*ret_format == FORMAT_BYTES && job->unknown)
         *ret_format = job->unknown;
     else if (*ret_format == FORMAT_BYTES && plain_is_text(job))
@@ -130,7 +131,7 @@ static Status find_prepared_tokenizer(Job *job, const char *path) {
 
 static bool needs_tokenizer(DataFormat format) {
     return format == FORMAT_TEXT || format == FORMAT_SQUAD || format == FORMAT_PAIRS ||
-           format == FORMAT_CORNELL || format == FORMAT_RECORDS;
+           format == FORMAT_CORNELL || format == FORMAT_RECORDS || format == FORMAT_CHAT;
 }
 
 Status job_resolve_data(Job *job) {
@@ -335,6 +336,31 @@ DataPart job_training_part(const DataSettings *data, bool split) {
         .fraction = data->fraction, .first = split ? 1 - data->val_fraction : 0, .stride = data->stride};
 }
 
+static Status print_text(const Job *job, const char *path, const Dataset *data) {
+    CLEANUP(mem_freep) char *text = NULL;
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    TRY(dataset_text(data, &text));
+    if (!text || !job->settings.report.log || !job->first) return OK;
+    TRY(progress_new(&progress, job->settings.report.log, "data", 0, 5, job->settings.report.quiet));
+    progress_line(progress, "%s: %s", path, text);
+    return OK;
+}
+
+/* The requested template, or that beside the tokenizer. */
+static Status find_chat(Job *job, DataSpec *spec) {
+    const char *file = text_of(job)->chat_template,
+               *dir = job->tokenizer_dir ? job->tokenizer_dir : job->model_dir;
+    if (!job->chat && file)
+        TRY(chat_template_read(&job->chat, file, dir ? dir : "."));
+    else if (!job->chat && dir)
+        TRY(chat_template_load(&job->chat, dir));
+    spec->chat = job->chat;
+    spec->loss_on = (LossOn)text_of(job)->loss_on;
+    spec->unpacked = text_of(job)->no_packing;
+    spec->end = (int32_t)job->model->config.eos_token;
+    return OK;
+}
+
 Status job_data(Job *job, const char *const *paths, int count, DataPart part, double mask_rate, uint64_t seed,
                 Dataset **ret_data) {
     const ModelConfig *config = &job->model->config;
@@ -383,6 +409,7 @@ Status job_data(Job *job, const char *const *paths, int count, DataPart part, do
         spec.doc_stride = text_of(job)->doc_stride;
         spec.max_query = text_of(job)->max_query;
     }
+    if (spec.format == FORMAT_CHAT) TRY(find_chat(job, &spec));
     if (job->tokens_known) {
         spec.tokenizer = &job->tokens;
         spec.tokenizer_name = job->tokenizer_name;
@@ -391,6 +418,7 @@ Status job_data(Job *job, const char *const *paths, int count, DataPart part, do
     Status status = dataset_open(&data, &spec);
     if (!status) {
         TRY(dataset_check_counted(data, spec.paths));
+        if (!(part.last > 0)) TRY(print_text(job, paths[0], data));
         if (!(part.last > 0)) TRY(print_warning(job, paths[0], data));
         return MOVE(ret_data, data);
     }

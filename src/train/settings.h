@@ -33,6 +33,9 @@ typedef struct TextOptions {
     const char *documents;         /* document boundaries: "file", "line", "blank", "wikitext"; NULL: file */
     bool no_cross_document;        /* lm: attention does not cross documents */
     bool no_cache;                 /* tokenize into the run directory or a temporary one, not the cache */
+    const char *chat_template;     /* a file; NULL: that of the tokenizer */
+    unsigned loss_on;              /* chat: a LossOn */
+    bool no_packing;               /* chat: one conversation to a sequence */
     int64_t doc_stride, max_query; /* SQuAD, see data/squad_features.h; 0: the published values */
 } TextOptions;
 
@@ -43,7 +46,7 @@ typedef struct DataSettings {
     const char **val;
     int val_count;
     const char *format; /* "auto", "bytes", "u16", "u32", "ids", "tokens", "text", "squad", "pairs",
-                         * "cornell", "records" */
+                         * "cornell", "records", "chat" */
     TextOptions text;
     double fraction;     /* use only this fraction of the files, from their start; 0: all */
     int64_t stride;      /* lm: tokens between the starts of training windows; 0: the sequence length */

@@ -116,6 +116,8 @@ static CheckpointState state_of(const Trainer *t, const json_t *progress) {
     state.progress = progress;
     state.assets_dir = t->job->model_dir;
     state.tokenizer_dir = t->job->tokenizer_dir;
+    if (t->job->settings.data.text.chat_template && t->job->chat)
+        state.chat_template = chat_template_text(t->job->chat);
     state.bytes = t->job->bytes;
     state.labels = &t->job->labels;
     state.best = t->val_state.best_step;

@@ -63,9 +63,9 @@ static void refuses_other_formats(void **state) {
     memset(text, 'a', 2000);
     memcpy(text, "%PDF-1.7\n", 9);
     put_text("book.pdf", text);
-    put_text("alpaca.json", "[{\"instruction\": \"a\", \"output\": \"b\"}]");
+    put_text("array.json", "[{\"title\": \"a\"}]");
     const char *const refused[][2] = {{"book.pdf", "book.pdf is a PDF document; extract its text first"},
-                                      {"alpaca.json", "alpaca.json is a JSON array; convert it"}};
+                                      {"array.json", "array.json is a JSON array; convert it"}};
     for (int i = 0; i < 2; i++) {
         const char *path = at(refused[i][0]), *message = refused[i][1];
         assert_refused(1, message, "train", "--data", path, TINY, "--steps", "1");
@@ -76,7 +76,7 @@ static void refuses_other_formats(void **state) {
     assert_refused(1, "extract its text first\n", "tokenizer", "train", at("book.pdf"), "--vocab", "300",
                    "--out", at("no"), "--quiet");
     assert_refused(2, "book.pdf is a PDF document; 'weft info' describes", "info", at("book.pdf"));
-    assert_refused(2, "alpaca.json is a JSON array; convert it", "info", at("alpaca.json"));
+    assert_refused(2, "array.json is a JSON array; convert it", "info", at("array.json"));
     put_text("dev.json", "{\"data\": [{\"paragraphs\": []}]}");
     assert_refused(2, "prepared data. As training data, it has the format squad\n", "info", at("dev.json"));
     assert_runs(program_run("train", "--format", "bytes", "--data", at("book.pdf"), TINY, "--steps", "1",

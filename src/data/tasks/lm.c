@@ -50,7 +50,7 @@ static void view(const HostBatch *batch, const HostBatch *there, Micro *micro) {
 }
 
 const TaskData data_lm = {
-    .formats = FORMATS_STREAM | FORMAT_BIT(FORMAT_IDS),
+    .formats = FORMATS_STREAM | FORMAT_BIT(FORMAT_IDS) | FORMAT_BIT(FORMAT_CHAT),
     .windows = true,
     .nothing = "every label is -100, which is ignored, or belongs to a first token, which nothing predicts",
     .counted = counted,
