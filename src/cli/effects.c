@@ -66,6 +66,7 @@ static const Effect effects[] = {
     NEEDS("format text-field pair-field label-field", "calibrate", "*", "without --calibrate",
           .command = "quantize"),
     NEEDS("seed", "calibrate", "", "with --calibrate", .command = "quantize"),
+    NEEDS("loss-on chat-template", "model", "*", "without --model", .command = "info"),
     NEEDS("seed", "head", "*", "without --head or --experts", .enough = "experts", .command = "convert"),
     NEEDS("top-k", "experts", ">0", "without --experts", .command = "convert"),
     NEEDS("top-k top-p min-p typical-p seed", "greedy", "", "with --greedy", .command = "generate"),

@@ -22,11 +22,20 @@
 
 typedef struct InfoConfig {
     bool verify;
+    InfoChats chats;
 } InfoConfig;
 
 /* clang-format off */
 static const Option table[] = {
     {OPT_FLAG("verify", InfoConfig, verify), .help = "Verify all checksums of token files or a checkpoint, on all cores."},
+    {OPT_TEXT("model", InfoConfig, chats.model, "DIR"),
+     .help = "Conversations: the checkpoint or run whose chat template and tokenizer show what is trained on."},
+    {OPT_ENUM("loss-on", InfoConfig, chats.loss_on, "WORDS", loss_on_names), .fallback = "assistant",
+     .help = "Conversations: what is trained on, as in 'weft train'."},
+    {OPT_TEXT("chat-template", InfoConfig, chats.chat_template, "FILE"), .shown = "that of --model",
+     .help = "Conversations: Jinja template that makes text of them."},
+    {OPT_INT("example", InfoConfig, chats.example), .fallback = "1", AT_LEAST(1),
+     .help = "Conversations: the number of the one to show."},
 };
 /* clang-format on */
 
@@ -248,11 +257,13 @@ static Status describe_plain_file(json_t *result, const char *path) {
     return not_described(path);
 }
 
-static Status describe_path(json_t *result, const char *path, bool verify) {
+static Status describe_path(json_t *result, const char *path, const InfoConfig *config) {
+    bool verify = config->verify;
     TRY(json_put(result, "path", json_string(path)));
     char hint[RELEASED_HINT];
     if (!path_exists(path)) return FAILED("%s: does not exist%s", path, released_hint(path, false, hint));
     if (path_has_token_files(path)) return info_token_files(result, path, verify);
+    if (!path_is_dir(path) && info_has_chats(path)) return info_chats(result, path, &config->chats);
     if (!path_is_dir(path)) return describe_plain_file(result, path);
     CLEANUP(mem_freep) char *newest = NULL;
     bool bare = false;
@@ -268,7 +279,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const InfoConfig *config = arguments;
     CLEANUP(json_decrefp) json_t *result = json_object();
     if (call->operand_count)
-        TRY(describe_path(result, call->operands[0], config->verify));
+        TRY(describe_path(result, call->operands[0], config));
     else
         TRY(machine_describe(result));
     *ret_result = result;
@@ -410,6 +421,8 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         show_file(result, out);
     else if (!strcmp(kind, "run"))
         show_run(result, out);
+    else if (!strcmp(kind, "conversations"))
+        info_chats_show(result, out);
     else if (!strcmp(kind, "shards"))
         info_token_files_show(result, out);
     else if (!strcmp(kind, "tokenizer"))
@@ -421,9 +434,9 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 
 const Command command_info = {
     .name = "info",
-    .summary = "describe a run, checkpoint, tokenizer, token files or this machine",
+    .summary = "describe a run, checkpoint, tokenizer, token files, conversations or this machine",
     .description =
-        "The path may also be a safetensors file. For a checkpoint, lists parameters that its files lack and "
+        "The path may also be a safetensors file. Of a file of conversations, one is shown with what is trained on. For a checkpoint, lists parameters that its files lack and "
         "tensors that the model does not use. Without a path, describes this machine.",
     .operands = "[PATH]",
     .operands_max = 1,
@@ -432,6 +445,7 @@ const Command command_info = {
     .groups = GROUPS(OPTION_GROUP("Options", table, 0)),
     .examples = {{"Describe this machine", "weft info"},
                  {"Describe a run and its newest checkpoint", "weft info runs/first"},
+                 {"Show what training on conversations trains on", "weft info chats.jsonl --model qwen/"},
                  {"Check token files or a run's checkpoint for damage", "weft info --verify runs/first"}},
     .run = run,
     .show = show,

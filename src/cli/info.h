@@ -16,6 +16,20 @@ void info_token_files_show(const json_t *result, FILE *out);
 MUST_USE Status info_tokenizer(json_t *result, const char *path);
 void info_tokenizer_show(const json_t *result, FILE *out);
 
+/* ---- conversations ---- */
+
+typedef struct InfoChats {
+    const char *model; /* NULL: none */
+    const char *chat_template;
+    unsigned loss_on;
+    int64_t example;
+} InfoChats;
+
+/* Whether a file has conversations. */
+bool info_has_chats(const char *path);
+MUST_USE Status info_chats(json_t *result, const char *path, const InfoChats *asked);
+void info_chats_show(const json_t *result, FILE *out);
+
 /* ---- without a path: this machine and build ---- */
 
 MUST_USE Status machine_describe(json_t *result);
