@@ -17,6 +17,8 @@ static Status check_prompt(const GenerateSpec *spec, int64_t at, const ModelConf
 
 static Status check_beams(const GenerateSpec *spec) {
     const BeamSpec *beam = &spec->beam;
+    if (spec->cache && (spec->count != 1 || beam->beams > 1))
+        return FAILED("internal: a cache is for one sequence without beam search");
     if (beam->beams < 2) return OK;
     if (spec->logprobs) return USAGE("beam search does not report log probabilities of tokens");
     if (beam->returned > beam->beams)

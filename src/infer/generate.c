@@ -2,13 +2,14 @@
  * prompts are prefilled once and their caches copied. Each decode step then chooses a token for each sequence
  * and feeds it. The last sequence moves into the slot of a finished one, so the batch shrinks as sequences
  * finish. Greedy generation on a GPU runs ahead: the session computes the next step while the tokens of this
- * one are appended.
+ * one are appended. With a GenerateCache, the session outlives the call.
  */
 #include <omp.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "infer/batch.h"
+#include "model/rope.h"
 
 /* What a sampling thread needs. */
 typedef struct Chooser {
@@ -50,6 +51,60 @@ static Status chooser_init(Chooser *chooser, const GenerateSpec *spec, int64_t v
     return mem_new((size_t)vocab, sizeof *chooser->logits, &chooser->logits);
 }
 
+/* ---- the cache of earlier calls ---- */
+
+void generate_cache_done(GenerateCache *cache) {
+    session_free(cache->session);
+    free(cache->ids);
+    *cache = (GenerateCache){0};
+}
+
+/* A session with room for more turns than this one; a longer text gets a new one. */
+static Status cache_session(const Run *run, int64_t context, Session **ret_session) {
+    enum { LEAST = 1024 };
+    GenerateCache *cache = run->spec->cache;
+    int64_t most = config_context(&run->engine->model->config), room = LEAST;
+    if (cache->session && session_context(cache->session) >= context) {
+        *ret_session = cache->session;
+        return OK;
+    }
+    generate_cache_done(cache);
+    while (room < context) room *= 2;
+    TRY(session_new(&cache->session, run->engine, 1, room < most ? room : most,
+                    batch_chunk(run->engine, run->spec, 1)));
+    if (run->argmax) session_enable_argmax(cache->session);
+    *ret_session = cache->session;
+    return OK;
+}
+
+/* Feeds what the cache does not have of the prompt, at least its last token. Rotary frequencies that depend
+ * on the length would differ in the cache. */
+static Status cache_feed(const Run *run, Feed feed) {
+    GenerateCache *cache = run->spec->cache;
+    bool usable = window_start(run->spec, &run->engine->model->config, run->spec->prompts->count) == 0 &&
+                  !rope_varies(&run->engine->model->config);
+    int64_t same = 0, most = usable ? feed.count - 1 : 0;
+    while (same < most && same < cache->count && cache->ids[same] == feed.ids[same]) same++;
+    cache->reused = same;
+    cache->count = 0;
+    session_truncate(run->session, 0, same);
+    feed.ids += same;
+    feed.count -= same;
+    return session_feed(run->session, &feed, 1);
+}
+
+/* Notes what the session has, unless the window moved. */
+static Status cache_keep(const Run *run) {
+    GenerateCache *cache = run->spec->cache;
+    const Sample *sample = run->out->samples;
+    int64_t length = session_length(run->session, 0);
+    if (window_start(run->spec, &run->engine->model->config, sample->count) > 0) return OK;
+    TRY(mem_grow(&cache->ids, &cache->capacity, (size_t)length, sizeof *cache->ids));
+    memcpy(cache->ids, sample->ids, (size_t)length * sizeof *cache->ids);
+    cache->count = length;
+    return OK;
+}
+
 static Status run_init(Run *run) {
     const GenerateSpec *spec = run->spec;
     int64_t vocab = run->engine->model->config.vocab;
@@ -66,6 +121,7 @@ static Status run_init(Run *run) {
     run->choosers = run->argmax || run->batch == 1 ? 1 : run->engine->device->threads;
     TRY(mem_new((size_t)run->choosers, sizeof *run->chooser, &run->chooser));
     for (int i = 0; i < run->choosers; i++) TRY(chooser_init(&run->chooser[i], spec, vocab));
+    if (spec->cache) return cache_session(run, size.context, &run->session);
     TRY(session_new(&run->session, run->engine, run->batch, size.context,
                     batch_chunk(run->engine, spec, run->batch)));
     if (run->argmax) session_enable_argmax(run->session);
@@ -73,7 +129,7 @@ static Status run_init(Run *run) {
 }
 
 static void run_done(Run *run) {
-    session_free(run->session);
+    if (!run->spec->cache) session_free(run->session);
     for (int i = 0; run->chooser && i < run->choosers; i++) chooser_done(&run->chooser[i]);
     for (int64_t b = 0; run->failure && b < run->batch; b++) status_free(run->failure[b]);
     free(run->chooser);
@@ -94,6 +150,7 @@ static Status prefill(Run *run, int64_t count) {
         if (b == 0 || !same_prompt(prompt, &prompts[run->slot[b - 1]]))
             run->feed[unique++] = batch_window(run->engine, run->spec, prompt->ids, prompt->count);
     }
+    if (run->spec->cache) return cache_feed(run, run->feed[0]);
     session_reset(run->session);
     TRY(session_feed(run->session, run->feed, unique));
     /* Backwards: a source never comes after its copy, so no source is overwritten before it is used. */
@@ -212,6 +269,7 @@ static Status generate_tokens(Engine *engine, const GenerateSpec *spec, Generate
     TRY(batch_output(spec, &run.out));
     TRY(mem_new((size_t)spec->count, sizeof *run.out->batches, &run.out->batches));
     for (int64_t first = 0; first < spec->count; first += run.batch) TRY(run_group(&run, first));
+    if (spec->cache) TRY(cache_keep(&run));
     *ret_generated = run.out;
     run.out = NULL;
     return OK;

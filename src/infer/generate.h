@@ -33,6 +33,18 @@ typedef struct BeamSpec {
     StopCheck check; /* may be NULL; called by one thread, with GenerateSpec's context */
 } BeamSpec;
 
+/* The KV cache of the last call, for a sequence that is continued again and again: tokens that the next
+ * prompt begins with are not processed again. Initialize with {0}. */
+typedef struct GenerateCache {
+    struct Session *session;
+    int32_t *ids; /* tokens in the cache */
+    int64_t count;
+    size_t capacity;
+    int64_t reused; /* tokens that the last call did not process again */
+} GenerateCache;
+
+void generate_cache_done(GenerateCache *cache);
+
 typedef struct GenerateSpec {
     const Prompt *prompts;
     int64_t count;
@@ -48,6 +60,7 @@ typedef struct GenerateSpec {
     int64_t top_logprobs; /* further tokens per position, the likeliest first */
     BeamSpec beam;
     int64_t batch, chunk; /* sequences per batch, prompt tokens per chunk; 0: chosen automatically */
+    GenerateCache *cache; /* for a single prompt without beam search; NULL: none */
     TokenSink sink;       /* may be NULL; beam search calls it when a prompt is done */
     void *context;
 } GenerateSpec;

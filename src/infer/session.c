@@ -501,6 +501,14 @@ void session_reset(Session *s) {
 }
 
 void session_clear(Session *s, int64_t sequence) {
+    session_truncate(s, sequence, 0);
+}
+
+void session_truncate(Session *s, int64_t sequence, int64_t length) {
     s->ahead.valid = min(s->ahead.valid, sequence);
-    s->length[sequence] = 0;
+    s->length[sequence] = min(s->length[sequence], length);
+}
+
+int64_t session_context(const Session *s) {
+    return s->S;
 }

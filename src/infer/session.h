@@ -48,5 +48,8 @@ MUST_USE Status session_copy(Session *session, int64_t to, int64_t from);
 /* Makes all sequences empty, or one of them. */
 void session_reset(Session *session);
 void session_clear(Session *session, int64_t sequence);
+/* Makes a sequence at most `length` tokens long. Its logits are undefined until it is fed. */
+void session_truncate(Session *session, int64_t sequence, int64_t length);
+int64_t session_context(const Session *session);
 
 #endif

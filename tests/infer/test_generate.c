@@ -4,6 +4,7 @@
 #include "golden.h"
 
 #include "infer/session.h"
+#include "model/rope.h"
 
 static const char *const backends[] = {"ref", "cpu"};
 
@@ -59,6 +60,46 @@ static void greedy_batched(void **state) {
 }
 
 /* A prompt that occurs twice is prefilled once; the samples must still belong to the right prompts. */
+/* Turns of a conversation: each prompt is what came before and more, and only that is processed. A prompt
+ * that begins differently is processed from there on. */
+static void cache_between_calls(void **state) {
+    for (int c = 0; c < 2 * GOLDEN_CASES; c++) {
+        Golden golden;
+        golden_read(golden_cases[c / 2], &golden);
+        Engine *engine = golden_engine(golden_cases[c / 2], backends[c % 2]);
+        GenerateCache cache = {0};
+        int64_t least = golden.continued_count / 2;
+        bool varies = rope_varies(&engine->model->config);
+        for (int i = 0; i < golden.count; i++) {
+            int32_t ids[2 * GOLDEN_TOKENS];
+            Prompt prompt = golden.prompt[i];
+            memcpy(ids, prompt.ids, (size_t)prompt.count * sizeof *ids);
+            memcpy(ids + prompt.count, golden.continued[i], (size_t)least * sizeof *ids);
+            prompt.ids = ids;
+            for (int turn = 0; turn < 2; turn++) {
+                Generated *generated = NULL, *alone = NULL;
+                int64_t done = turn ? least : 0, all = golden.prompt[i].count + golden.continued_count;
+                GenerateSpec spec = golden_spec(&golden);
+                spec.prompts = &prompt, spec.count = 1, spec.cache = &cache;
+                prompt.count = golden.prompt[i].count + done;
+                spec.max_tokens = turn ? golden.continued_count - least : least;
+                assert_ok(generate(engine, &spec, &generated));
+                spec.cache = NULL;
+                assert_ok(generate(engine, &spec, &alone));
+                assert_memory_equal(generated->samples->ids, alone->samples->ids,
+                                    (size_t)(prompt.count + spec.max_tokens) * sizeof *ids);
+                bool window = window_start(&spec, &engine->model->config, all) > 0;
+                if (turn && !varies && !window) assert_int_equal(cache.reused, prompt.count - 1);
+                if (varies) assert_int_equal(cache.reused, 0);
+                generated_free(generated);
+                generated_free(alone);
+            }
+        }
+        generate_cache_done(&cache);
+        engine_free(engine);
+    }
+}
+
 static void equal_prompts(void **state) {
     Golden golden;
     golden_read("gpt2-generate", &golden);
@@ -536,6 +577,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_alone),
         cmocka_unit_test(greedy_batched),
+        cmocka_unit_test(cache_between_calls),
         cmocka_unit_test(equal_prompts),
         cmocka_unit_test(stops_at_the_end_token),
         cmocka_unit_test(stops_at_any_end_token),
