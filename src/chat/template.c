@@ -64,6 +64,7 @@ static Status read_special(const char *dir, ChatTemplate *template, json_t **ret
     CLEANUP(mem_freep) char *map_path = NULL;
     template->special = json_object();
     if (!template->special) return FAILED("out of memory while reading a chat template");
+    if (!dir) return OK;
     TRY(read_object(dir, "tokenizer_config.json", ret_path, ret_config));
     TRY(read_object(dir, "special_tokens_map.json", &map_path, &map));
     TRY(add_special(template->special, *ret_config));

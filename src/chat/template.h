@@ -16,7 +16,7 @@ typedef struct ChatTemplate ChatTemplate;
  * If that lists several, conversations with tools take the one called tool_use. *ret_template is NULL if
  * there is none. */
 MUST_USE Status chat_template_load(ChatTemplate **ret_template, const char *dir);
-/* The template in a file of its own, with the special tokens of a directory. */
+/* The template in a file of its own, with the special tokens of a directory (NULL: without). */
 MUST_USE Status chat_template_read(ChatTemplate **ret_template, const char *file, const char *dir);
 void chat_template_free(ChatTemplate *template);
 DEFINE_FREEP(ChatTemplate, chat_template)

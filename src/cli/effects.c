@@ -69,6 +69,8 @@ static const Effect effects[] = {
     NEEDS("loss-on chat-template", "model", "*", "without --model", .command = "info"),
     NEEDS("seed", "head", "*", "without --head or --experts", .enough = "experts", .command = "convert"),
     NEEDS("top-k", "experts", ">0", "without --experts", .command = "convert"),
+    NEEDS("chat-template", "chat", "*", "without --chat", .enough = "messages", .command = "generate"),
+    NEEDS("system", "chat", "*", "without --chat", .command = "generate"),
     NEEDS("top-k top-p min-p typical-p seed", "greedy", "", "with --greedy", .command = "generate"),
     NEEDS("shown", "json", "*", "without --json", .command = "answer"),
     NEEDS("null-threshold", "always", "", "with --always", .command = "answer"),

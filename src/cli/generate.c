@@ -19,7 +19,7 @@
 static const char *const early_choices[] = {"false", "true", "never", NULL};
 static const char *const kv_choices[] = {"fp32", "bf16", "int8", NULL};
 
-enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20, BEAMS_LIMIT = 1 << 10, TOP_LIMIT = 1000 };
+enum { DEFAULT_TOKENS = 128, CHAT_TOKENS = 1024, SAMPLES_LIMIT = 1 << 20, BEAMS_LIMIT = 1 << 10, TOP_LIMIT = 1000 };
 
 /* clang-format off */
 static const Option prompt_options[] = {
@@ -42,13 +42,23 @@ static const Option prompt_options[] = {
     {OPT_FLAG("interactive", GenerateConfig, interactive), .letter = 'i',
      .help = "Read prompts from the terminal. Each line continues the text so far; an empty line lets the model "
              "continue, /new starts over, and /help lists the commands. Ctrl-C stops a continuation, Ctrl-D exits."},
+    {OPT_FLAG("chat", GenerateConfig, chat),
+     .help = "Take prompts as messages to an assistant: the model's chat template makes text of them, and the answer "
+             "ends with the assistant's turn. With -i, a conversation, which /save writes to a file."},
+    {OPT_LIST("messages", GenerateConfig, messages, "FILE"), .one_each = true, .per_rank = PER_RANK_PATH,
+     .help = "File with conversations to answer, in the formats of 'weft train', or a JSON list of messages; - is "
+             "standard input. Implies --chat; with -i, the one to continue."},
+    {OPT_TEXT("system", GenerateConfig, system, "TEXT"), .shown = "the template's own",
+     .help = "With --chat, the system message."},
+    {OPT_TEXT("chat-template", GenerateConfig, chat_template, "FILE"), .per_rank = PER_RANK_PATH,
+     .shown = "the model's own", .help = "With --chat, the Jinja template."},
     {OPT_FLAG("add-special-tokens", GenerateConfig, add_special), .fallback = "on",
      .help = "Do not add the special tokens of the tokenizer's post-processor to text prompts."},
 };
 
 static const Option sampling_options[] = {
     {OPT_INT("max-tokens", GenerateConfig, max_tokens), RANGE(1, INT32_MAX), .fallback = "0",
-     .shown = "128", .help = "Maximum number of new tokens. They may exceed the model's context."},
+     .shown = "128; with --chat 1024", .help = "Maximum number of new tokens. They may exceed the model's context."},
     {OPT_INT("window-shift", GenerateConfig, shift), RANGE(1, INT32_MAX), .fallback = "0",
      .shown = "a quarter of the context",
      .help = "When the context is full, drop its first N tokens and process the rest again. Smaller values "
@@ -139,6 +149,48 @@ static bool prints(const Invocation *call) {
 
 /* ---- prompts ---- */
 
+/* Adds the text of a conversation, which has its special tokens. */
+static Status add_conversation(PromptList *list, Encoder *encoder, const ChatTemplate *template,
+                               const json_t *conversation) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size;
+    TRY(chat_prompt_text(template, conversation, &text, &size));
+    list->no_special = true;
+    return prompt_list_add_text(list, encoder, text, size);
+}
+
+static Status add_message(PromptList *list, Encoder *encoder, const GenerateConfig *config,
+                          const ChatTemplate *template, const char *text, size_t size) {
+    CLEANUP(json_decrefp) json_t *conversation = chat_new(config->system);
+    if (!conversation) return FAILED("out of memory while adding a prompt");
+    TRY(chat_say(conversation, "user", text, size));
+    return add_conversation(list, encoder, template, conversation);
+}
+
+/* With --chat, texts are messages, each in a conversation of its own. */
+static Status collect_chats(PromptList *list, const GenerateConfig *config, const Tokenizer *tokenizer,
+                            const ChatTemplate *template) {
+    CLEANUP(encoder_freep) Encoder *encoder = NULL;
+    TRY(encoder_new(&encoder, tokenizer, NULL));
+    for (int i = 0; i < config->prompts_count + config->files_count; i++) {
+        bool file = i >= config->prompts_count;
+        const char *given = file ? config->files[i - config->prompts_count] : config->prompts[i];
+        CLEANUP(mem_freep) char *text = NULL;
+        size_t size = strlen(given);
+        bool reads = file || !strcmp(given, "-");
+        if (reads) TRY(prompt_read(given, &text, &size));
+        TRY(add_message(list, encoder, config, template, reads ? text : given, size));
+    }
+    for (int i = 0; i < config->messages_count; i++) {
+        CLEANUP(json_decrefp) json_t *chats = NULL;
+        TRY(chat_read_file(config->messages[i], &chats));
+        for (size_t k = 0; k < json_array_size(chats); k++)
+            TRY(add_conversation(list, encoder, template, json_array_get(chats, k)));
+    }
+    if (!list->used) return USAGE("--chat needs a message: pass --prompt or --messages, or -i to type it");
+    return OK;
+}
+
 static Status add_prompt(PromptList *list, Encoder *encoder, const char *text) {
     if (strcmp(text, "-") == 0) return prompt_list_add_file(list, encoder, text);
     return prompt_list_add_text(list, encoder, text, strlen(text));
@@ -159,7 +211,8 @@ static Status collect_prompts(PromptList *list, const GenerateConfig *config, co
 /* If no option needs text, an unusable tokenizer is not an error: tokens are then shown as ids. */
 static Status find_tokenizer(const Invocation *call, const GenerateConfig *config, const char *dir,
                              const ModelConfig *model, Tokenizer **ret_tokenizer) {
-    bool text = config->interactive || config->prompts_count + config->files_count + config->stops_count > 0;
+    bool text = config->interactive || config->chat ||
+                config->prompts_count + config->files_count + config->stops_count > 0;
     CLEANUP(status_freep) Status status = text_tokenizer(dir, model, config->tokenizer, ret_tokenizer);
     if (status && !config->tokenizer && !text) {
         if (prints(call))
@@ -183,7 +236,7 @@ static void set_length(GenerateSpec *spec, const GenerateConfig *config, const P
     int64_t first = list->used ? list->count[0] : 0;
     if (spec->max_tokens) return;
     if (!config->max_length)
-        spec->max_tokens = DEFAULT_TOKENS;
+        spec->max_tokens = config->chat ? CHAT_TOKENS : DEFAULT_TOKENS;
     else if (config->interactive)
         spec->max_tokens = config->max_length > first ? config->max_length - first : 1;
     else
@@ -290,6 +343,7 @@ static Status run_prompts(const Invocation *call, Engine *engine, GenerateSpec s
                        .streams = streams(call, config, (size_t)spec.count),
                        .printer = printer_of(stdout)};
     TRY(writing_init(&writing));
+    if (config->chat) writing.printer.printed = writing.texts->prompt_size;
     spec.sink = writing_take, spec.context = &writing;
     CLEANUP(generated_freep) Generated *generated = NULL;
     CLEANUP(progress_freep) Progress *progress = NULL;
@@ -310,12 +364,81 @@ static Status run_prompts(const Invocation *call, Engine *engine, GenerateSpec s
     return call->json && config->lines_count && prints(call) ? print_lines(ret_result) : OK;
 }
 
+/* What a chat adds to a generation: its template, and the ends of turns. */
+typedef struct Chatting {
+    ChatTemplate *template;
+    ChatEnd end;
+    int64_t *ends;
+    const char **stops;
+} Chatting;
+
+static void chatting_done(Chatting *chatting) {
+    chat_template_free(chatting->template);
+    free(chatting->end.text);
+    free(chatting->ends);
+    free(chatting->stops);
+}
+
+static Status chatting_init(Chatting *chatting, const GenerateConfig *config, const char *dir,
+                            const Tokenizer *tokenizer) {
+    if (config->lines_count + config->ids_count)
+        return USAGE("--chat takes messages by --prompt, --prompt-file and --messages, not by %s",
+                     config->lines_count ? "--prompts" : "--prompt-ids");
+    TRY(chat_load(config, dir, &chatting->template));
+    return chat_find_end(chatting->template, tokenizer, &chatting->end);
+}
+
+/* Adds the end of a turn to the ends of text. */
+static Status add_ends(Chatting *chatting, GenerateSpec *spec, StopStrings *stops) {
+    const ChatEnd *end = &chatting->end;
+    size_t ends = (size_t)spec->more_end_count, texts = (size_t)stops->count;
+    if (end->token >= 0) {
+        TRY(mem_new(ends + 1, sizeof *chatting->ends, &chatting->ends));
+        if (ends) memcpy(chatting->ends, spec->more_ends, ends * sizeof *chatting->ends);
+        chatting->ends[spec->more_end_count++] = end->token;
+        spec->more_ends = chatting->ends;
+    }
+    if (end->token < 0 && end->text) {
+        TRY(mem_new(texts + 1, sizeof *chatting->stops, &chatting->stops));
+        if (texts) memcpy(chatting->stops, stops->texts, texts * sizeof *chatting->stops);
+        chatting->stops[stops->count++] = end->text;
+        stops->texts = chatting->stops;
+    }
+    return OK;
+}
+
+/* The conversation that an interactive chat begins with. */
+static Status begin_conversation(const GenerateConfig *config, json_t **ret_conversation) {
+    CLEANUP(json_decrefp) json_t *chats = NULL;
+    if (config->messages_count + config->prompts_count + config->files_count > 1 || config->files_count)
+        return USAGE("--interactive --chat begins with at most one --prompt or one conversation of --messages");
+    if (config->messages_count) {
+        TRY(chat_read_file(config->messages[0], &chats));
+        if (json_array_size(chats) > 1)
+            return USAGE("%s has %zu conversations; --interactive continues one", config->messages[0],
+                         json_array_size(chats));
+        *ret_conversation = json_incref(json_array_get(chats, 0));
+        return OK;
+    }
+    *ret_conversation = chat_new(config->system);
+    if (!*ret_conversation) return FAILED("out of memory while beginning a conversation");
+    const char *first = config->prompts_count ? config->prompts[0] : NULL;
+    return first ? chat_say(*ret_conversation, "user", first, strlen(first)) : OK;
+}
+
 static Status run_chat(const GenerateConfig *config, Engine *engine, const GenerateSpec *spec,
-                       const Tokenizer *tokenizer, const StopStrings *stops, bool prompted) {
+                       const Tokenizer *tokenizer, const StopStrings *stops, const Chatting *chatting,
+                       bool prompted) {
+    CLEANUP(json_decrefp) json_t *conversation = NULL;
+    if (config->chat) TRY(begin_conversation(config, &conversation));
     return chat_run(&(ChatSpec){.engine = engine,
                                 .tokenizer = tokenizer,
                                 .stops = stops,
                                 .generate = spec,
+                                .template = chatting->template,
+                                .before_end = chatting->end.text,
+                                .conversation = conversation,
+                                .answer = config->messages_count + config->prompts_count > 0,
                                 .first = prompted ? spec->prompts : NULL,
                                 .add_special = config->add_special,
                                 .skip_special = config->skip_special});
@@ -323,7 +446,8 @@ static Status run_chat(const GenerateConfig *config, Engine *engine, const Gener
 
 static Status run(Invocation *call, void *options, json_t **ret_result) {
     GenerateConfig *config = options;
-    const StopStrings stops = {config->stops, config->stops_count};
+    StopStrings stops = {config->stops, config->stops_count};
+    config->chat |= config->messages_count > 0;
     Precision precision = {0};
     bool here;
     TRY(generate_enter(call, config, &here));
@@ -333,18 +457,25 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     CLEANUP(model_dir_done) ModelDir dir = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(prompt_list_done) PromptList list = {0};
+    CLEANUP(chatting_done) Chatting chatting = {0};
     CLEANUP(mem_freep) TokenBias *biases = NULL;
     ModelConfig model;
     TRY(engine_find(config->model, &dir, &model));
     if (config->rope_scaling) TRY(rope_extend(config->rope_scaling, &model));
     TRY(apply_generation_config(call, config, dir.path));
     TRY(find_tokenizer(call, config, dir.path, &model, &tokenizer));
-    TRY(collect_prompts(&list, config, tokenizer));
+    if (config->chat) TRY(chatting_init(&chatting, config, dir.path, tokenizer));
+    if (config->chat && !config->interactive)
+        TRY(collect_chats(&list, config, tokenizer, chatting.template));
+    else if (!config->chat)
+        TRY(collect_prompts(&list, config, tokenizer));
     size_t prompts = list.used;
     if (config->interactive && prompts > 1) return USAGE("--interactive starts from at most one prompt");
-    TRY(prompt_list_finish(&list, &model, tokenizer, config->samples));
+    if (!config->chat || !config->interactive)
+        TRY(prompt_list_finish(&list, &model, tokenizer, config->samples));
     TRY(token_biases_parse(config->biases, config->biases_count, tokenizer, model.vocab, &biases));
     GenerateSpec spec = make_spec(config, &list, &model, biases);
+    if (config->chat && !config->ignore_end) TRY(add_ends(&chatting, &spec, &stops));
     if (stops.count) spec.beam.check = writing_check_stop;
     if (prints(call)) warn_long_prompts(&spec, &model, config->samples);
     CLEANUP(engine_freep) Engine *engine = NULL;
@@ -364,14 +495,14 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     device_allow_tf32(engine->device, precision.tf32);
     if (prints(call)) warn_unused(&engine->report, config->model);
     if (prints(call)) warn_input(config, &list);
-    if (config->interactive) return run_chat(config, engine, &spec, tokenizer, &stops, prompts > 0);
+    if (config->interactive) return run_chat(config, engine, &spec, tokenizer, &stops, &chatting, prompts > 0);
     return run_prompts(call, engine, spec, tokenizer, &stops, ret_result);
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const GenerateConfig *config = call->config;
     if (!streams(call, config, json_array_size(json_object_get(result, "samples"))))
-        result_show(result, config->samples, out);
+        result_show(result, config->samples, config->chat, out);
     fflush(out);
     result_show_speed(result, stderr);
     return OK;
@@ -417,6 +548,7 @@ const Command command_generate = {
          {"The three best continuations of a beam search",
           "weft generate --model gpt2/ --prompt 'The ' --beams 5 --samples 3 --no-repeat-ngram 3"},
          {"Write together with the model, line by line", "weft generate -i --model runs/first"},
+         {"Talk to an assistant", "weft generate -i --chat --model qwen/ --system 'Be brief.'"},
          {"Continue every line of a file, with the log probability of each new token",
           "weft generate --model gpt2/ --prompts lines.txt --greedy --logprobs --json > results.jsonl"},
          {"Most likely continuation of token ids, as JSON",

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/json.h"
+#include "chat/template.h"
 #include "cli/command.h"
 #include "infer/generate.h"
 #include "infer/prompt.h"
@@ -13,13 +14,14 @@
 /* ---- the configuration, and the model's generation_config.json, which changes its defaults ---- */
 
 typedef struct GenerateConfig {
-    const char *model, *tokenizer;
-    const char **prompts, **files, **lines, **ids, **stops, **biases;
-    int prompts_count, files_count, lines_count, ids_count, stops_count, biases_count;
+    const char *model, *tokenizer, *chat_template, *system;
+    const char **prompts, **files, **lines, **ids, **stops, **biases, **messages;
+    int prompts_count, files_count, lines_count, ids_count, stops_count, biases_count, messages_count;
     int64_t samples, max_tokens, shift, top_k, batch, threads, no_repeat_ngram, beams, top_logprobs, cp;
     double temperature, top_p, min_p, typical_p, repetition_penalty, length_penalty;
     uint64_t seed;
-    bool interactive, greedy, stream, logprobs, ignore_end, add_special, skip_special, generation_config;
+    bool interactive, chat, greedy, stream, logprobs, ignore_end, add_special, skip_special,
+        generation_config;
     const char *device, *kernels, *precision, *kv, *early_stopping, *rope_scaling;
     int64_t max_length; /* of generation_config.json: prompt and new tokens; 0: not set */
 } GenerateConfig;
@@ -96,11 +98,34 @@ typedef struct ResultSpec {
 MUST_USE Status result_pack(const ResultSpec *spec, json_t **ret_result);
 /* The samples as JSON lines. */
 MUST_USE Status result_print_lines(const json_t *result, FILE *out);
-/* The texts, with headings if there are several; `samples` per prompt. */
-void result_show(const json_t *result, int64_t samples, FILE *out);
+/* The texts, with headings if there are several; `samples` per prompt. `fresh`: without the prompts. */
+void result_show(const json_t *result, int64_t samples, bool fresh, FILE *out);
 void result_show_speed(const json_t *result, FILE *out);
 
-/* ---- --interactive: each line is a prompt that continues the text so far ---- */
+/* ---- --chat and --messages: prompts by the model's chat template ---- */
+
+/* The template that options name, or that of the tokenizer or the model in `dir`. */
+MUST_USE Status chat_load(const GenerateConfig *config, const char *dir, ChatTemplate **ret_template);
+/* A conversation with a system message (NULL: without). NULL: out of memory. */
+json_t *chat_new(const char *system);
+/* Adds a message. */
+MUST_USE Status chat_say(json_t *conversation, const char *role, const char *text, size_t size);
+/* The conversations of a file, each of which ends with a message to answer: JSON lines, an array, a single
+ * object or a list of messages. The caller releases *ret_list. */
+MUST_USE Status chat_read_file(const char *file, json_t **ret_list);
+/* The text up to where the assistant's turn begins; the caller frees it. */
+MUST_USE Status chat_prompt_text(const ChatTemplate *template, const json_t *conversation, char **ret_text,
+                                 size_t *ret_size);
+
+/* What ends the assistant's turn. */
+typedef struct ChatEnd {
+    int64_t token; /* -1: no token does */
+    char *text;    /* between its words and the token or, without one, what ends it; NULL: nothing. The caller
+                    * frees it */
+} ChatEnd;
+MUST_USE Status chat_find_end(const ChatTemplate *template, const Tokenizer *tokenizer, ChatEnd *ret_end);
+
+/* ---- --interactive: each line is a prompt that continues the text so far, or with --chat a message ---- */
 
 typedef struct ChatSpec {
     Engine *engine;
@@ -108,11 +133,16 @@ typedef struct ChatSpec {
     const StopStrings *stops;
     const GenerateSpec *generate; /* prompts, sink and context are set for each line */
     const Prompt *first;          /* continued before the first line is read; NULL: none */
+    const ChatTemplate *template; /* with --chat; NULL: lines continue the text */
+    const json_t *conversation;   /* with --chat: what was said before */
+    const char *before_end; /* with --chat: text at the end of answers that is not theirs; may be NULL */
+    bool answer;            /* with --chat: answer it before the first line is read */
     bool add_special, skip_special;
 } ChatSpec;
 
 /* Reads lines from standard input until it ends (Ctrl-D). Ctrl-C stops a generation, or clears the line. An
- * empty line continues where the text stopped; /new starts over. */
+ * empty line continues where the text stopped; /new starts over. With --chat, lines are messages, and what
+ * the model has processed of a conversation is not processed again. */
 MUST_USE Status chat_run(const ChatSpec *spec);
 
 #endif

@@ -140,8 +140,8 @@ Status result_print_lines(const json_t *result, FILE *out) {
     return OK;
 }
 
-static void show_sample(const json_t *sample, FILE *out) {
-    const json_t *text = json_object_get(sample, "text"), *id;
+static void show_sample(const json_t *sample, bool fresh, FILE *out) {
+    const json_t *text = json_object_get(sample, fresh ? "new_text" : "text"), *id;
     Printer printer = printer_of(out);
     size_t index;
     if (text)
@@ -162,13 +162,13 @@ static void show_heading(const json_t *sample, int64_t prompts, int64_t samples,
     fputs(" ===\n", out);
 }
 
-void result_show(const json_t *result, int64_t samples, FILE *out) {
+void result_show(const json_t *result, int64_t samples, bool fresh, FILE *out) {
     const json_t *list = json_object_get(result, "samples"), *sample;
     int64_t prompts = (int64_t)json_array_size(list) / samples;
     size_t at;
     json_array_foreach(list, at, sample) {
         if (prompts * samples > 1) show_heading(sample, prompts, samples, out);
-        show_sample(sample, out);
+        show_sample(sample, fresh, out);
     }
 }
 

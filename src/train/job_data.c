@@ -351,7 +351,7 @@ static Status find_chat(Job *job, DataSpec *spec) {
     const char *file = text_of(job)->chat_template,
                *dir = job->tokenizer_dir ? job->tokenizer_dir : job->model_dir;
     if (!job->chat && file)
-        TRY(chat_template_read(&job->chat, file, dir ? dir : "."));
+        TRY(chat_template_read(&job->chat, file, dir));
     else if (!job->chat && dir)
         TRY(chat_template_load(&job->chat, dir));
     spec->chat = job->chat;
