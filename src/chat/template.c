@@ -179,6 +179,72 @@ static size_t common_start(const char *a, size_t a_size, const char *b, size_t b
     return size;
 }
 
+static const char *find_last(const char *in, size_t in_size, const char *what, size_t size) {
+    for (size_t at = in_size < size ? 0 : in_size - size + 1; at > 0; at--)
+        if (!memcmp(in + at - 1, what, size)) return in + at - 1;
+    return NULL;
+}
+
+/* A turn is usually what the text of the messages up to it has beyond that of those before it, with the
+ * beginning of an assistant's turn. */
+static Status find_exact(const ChatTemplate *template, const json_t *conversation, size_t index,
+                         const JinjaOutput *whole, JinjaSpan *ret_turn, bool *ret_found) {
+    CLEANUP(jinja_output_done) JinjaOutput prompt = {0}, upto = {0};
+    bool last = index + 1 == json_array_size(json_object_get(conversation, "messages"));
+    TRY(render(template, conversation, index, true, CHAT_FIXED_TIME, &prompt));
+    *ret_found = begins_with(whole, &prompt);
+    if (*ret_found && !last) {
+        TRY(render(template, conversation, index + 1, false, CHAT_FIXED_TIME, &upto));
+        *ret_found = begins_with(whole, &upto) && upto.size >= prompt.size;
+    }
+    *ret_turn = (JinjaSpan){prompt.size, last ? whole->size : upto.size};
+    return OK;
+}
+
+/* If the messages before it are written differently when others follow, as where the system message is part
+ * of the last question, the turn itself may be the same. It is searched from `from`, with what begins it: the
+ * words alone may be a question's, too. */
+static Status find_copy(const ChatTemplate *template, const json_t *conversation, size_t index,
+                        const JinjaOutput *whole, size_t from, JinjaSpan *ret_turn, bool *ret_found) {
+    CLEANUP(jinja_output_done) JinjaOutput prompt = {0}, before = {0}, upto = {0};
+    TRY(render(template, conversation, index, true, CHAT_FIXED_TIME, &prompt));
+    TRY(render(template, conversation, index, false, CHAT_FIXED_TIME, &before));
+    TRY(render(template, conversation, index + 1, false, CHAT_FIXED_TIME, &upto));
+    *ret_found = false;
+    if (!begins_with(&upto, &before) || !begins_with(&prompt, &before)) return OK;
+    const char *turn = upto.text + before.size;
+    size_t size = upto.size - before.size;
+    size_t lead = common_start(turn, size, prompt.text + before.size, prompt.size - before.size);
+    const char *found = size > lead ? memmem(whole->text + from, whole->size - from, turn, size) : NULL;
+    size_t at = found ? (size_t)(found - whole->text) : 0;
+    *ret_turn = (JinjaSpan){at + lead, at + size};
+    *ret_found = found != NULL;
+    return OK;
+}
+
+/* If the text of fewer messages is not the beginning of that of more (Mistral writes the system message into
+ * the last question only), a turn is searched with the end of the question before it. */
+static Status find_after(const ChatTemplate *template, const json_t *conversation, size_t index,
+                         const JinjaOutput *whole, size_t from, JinjaSpan *ret_turn, bool *ret_found) {
+    static const size_t sizes[] = {32, 16, 8};
+    CLEANUP(jinja_output_done) JinjaOutput prompt = {0}, upto = {0};
+    TRY(render(template, conversation, index, true, CHAT_FIXED_TIME, &prompt));
+    TRY(render(template, conversation, index + 1, false, CHAT_FIXED_TIME, &upto));
+    *ret_found = false;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !*ret_found; i++) {
+        size_t size = sizes[i], back = from < size ? from : size;
+        if (prompt.size < size) continue;
+        const char *turn = find_last(upto.text, upto.size, prompt.text + prompt.size - size, size);
+        size_t length = turn ? (size_t)(upto.text + upto.size - turn) : 0;
+        if (length <= size) continue;
+        const char *found = memmem(whole->text + from - back, whole->size - from + back, turn, length);
+        size_t at = found ? (size_t)(found - whole->text) : 0;
+        *ret_turn = (JinjaSpan){at + size, at + length};
+        *ret_found = found && at + size >= from;
+    }
+    return OK;
+}
+
 /* Where a turn begins: after the text of the messages before it with the beginning of an assistant's turn, of
  * which the turn may have less than the prompt for a new one has. If the messages before it are written
  * differently there, the beginning is searched from `from`. */
@@ -210,12 +276,6 @@ static void content_of(const json_t *message, const char **ret_text, size_t *ret
     while (size > start && strchr(" \t\r\n", text[size - 1])) size--;
     *ret_text = text + start;
     *ret_size = size - start;
-}
-
-static const char *find_last(const char *in, size_t in_size, const char *what, size_t size) {
-    for (size_t at = in_size < size ? 0 : in_size - size + 1; at > 0; at--)
-        if (!memcmp(in + at - 1, what, size)) return in + at - 1;
-    return NULL;
 }
 
 /* The end of a turn that begins at `start`: that of the text of the messages up to it. If the turn is written
@@ -272,19 +332,24 @@ static size_t first_trained(const json_t *conversation, LossOn loss_on) {
 static Status find_turns(const ChatTemplate *template, const json_t *conversation, size_t first,
                          JinjaOutput *output) {
     const json_t *messages = json_object_get(conversation, "messages");
-    size_t from = 0, start, end;
+    size_t from = 0;
     for (size_t i = first; i < json_array_size(messages); i++) {
-        bool starts, ends = false;
+        JinjaSpan turn = {0};
+        bool found = false, starts = false;
         if (!is_assistant(messages, i)) continue;
-        TRY(find_start(template, conversation, i, output, from, &start, &starts));
-        if (starts && start >= from) TRY(find_end(template, conversation, i, output, start, &end, &ends));
-        if (!ends)
+        TRY(find_exact(template, conversation, i, output, &turn, &found));
+        if (!found) TRY(find_copy(template, conversation, i, output, from, &turn, &found));
+        if (!found) TRY(find_after(template, conversation, i, output, from, &turn, &found));
+        if (!found) TRY(find_start(template, conversation, i, output, from, &turn.start, &starts));
+        if (starts && turn.start >= from)
+            TRY(find_end(template, conversation, i, output, turn.start, &turn.end, &found));
+        if (!found || turn.start < from)
             return FAILED(
                 "message %zu: %s writes this turn differently when others follow, so the assistant's words "
                 "cannot be told from the rest; use {loss-on} all, or a template with generation blocks",
                 i + 1, template->file);
-        TRY(add_turn(output, start, end));
-        from = end;
+        TRY(add_turn(output, turn.start, turn.end));
+        from = turn.end;
     }
     return OK;
 }

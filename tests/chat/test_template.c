@@ -22,6 +22,11 @@
     "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content "       \
     "}}<end>"                                                                                                \
     "{% endgeneration %}{% else %}{{ m.content }}<end>{% endif %}{% endfor %}"
+/* The system message is part of the last question. */
+#define LATE                                                                                                 \
+    "{% set s = messages[0].content %}{% for m in messages[1:] %}{% if m.role == 'user' %}"                  \
+    "[INST]{{ s + ' ' if loop.last }}{{ m.content }}[/INST]{% else %} {{ m.content }}</s>{% endif %}{% "     \
+    "endfor %}"
 #define LOUD                                                                                                 \
     "{% for m in messages %}{{ m.content if loop.last else m.content[::-1] }}.{% endfor %}"                  \
     "{% if add_generation_prompt %}?{% endif %}"
@@ -85,6 +90,11 @@ static void marks(void **state) {
           "<user>q<end><assistant>{<think>t</think>\nnaïve<end>}<user>r<end><assistant>{b<end>}");
     check(MARKED, CHAT, LOSS_ON_COMPLETION,
           "<user>q<end><assistant><think>t</think>\nnaïve<end><user>r<end><assistant>{b<end>}");
+    check(LATE,
+          "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": "
+          "\"question\"}, "
+          "{\"role\": \"assistant\", \"content\": \"question\"}, {\"role\": \"user\", \"content\": \"r\"}]}",
+          LOSS_ON_ASSISTANT, "[INST]question[/INST]{ question</s>}[INST]s r[/INST]");
     Status status = OK;
     mark(LOUD, CHAT, LOSS_ON_ASSISTANT, &status);
     assert_fails(status, 1, "message 2: ");
