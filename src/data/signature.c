@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "tokenizer/tokenizer.h"
+
 #define UNPACK      "unpack it first"
 #define DECOMPRESS  "decompress it first"
 #define EXTRACT     "extract its text first"
@@ -25,6 +27,9 @@ static const Signature table[] = {
     {"compressed with xz", DECOMPRESS, 0, BYTES("\xfd" "7zXZ\0"), NULL},
     {"compressed with zstd", DECOMPRESS, 0, BYTES("\x28\xb5\x2f\xfd"), NULL},
     {"compressed with lz4", DECOMPRESS, 0, BYTES("\x04\x22\x4d\x18"), NULL},
+    {"compressed with lzma", DECOMPRESS, 0, BYTES("]\0\0"), NULL},
+    {"compressed with lzip", DECOMPRESS, 0, BYTES("LZIP\1"), NULL},
+    {"compressed with snappy", DECOMPRESS, 0, BYTES("\xff\6\0\0sNaPpY"), NULL},
     {"a tar archive", UNPACK, 257, BYTES("ustar"), NULL},
     {"a 7z archive", UNPACK, 0, BYTES("7z\xbc\xaf\x27\x1c"), NULL},
     {"a rar archive", UNPACK, 0, BYTES("Rar!\x1a\x07"), NULL},
@@ -53,12 +58,19 @@ static const Signature table[] = {
     {"a Python pickle", CONVERT, 0, BYTES("\x80\3"), NULL},
     {"a Python pickle", CONVERT, 0, BYTES("\x80\4\x95"), NULL},
     {"a Python pickle", CONVERT, 0, BYTES("\x80\5\x95"), NULL},
+    {"a Python pickle", CONVERT, 0, BYTES("(dp0\n"), NULL},
+    {"a Python pickle", CONVERT, 0, BYTES("(lp0\n"), NULL},
+    {"a Python pickle", CONVERT, 0, BYTES("ccopy_reg\n_reconstructor\n"), NULL},
+    {"a Python pickle", CONVERT, 0, BYTES("}q\0"), NULL},
+    {"a Python pickle", CONVERT, 0, BYTES("]q\0"), NULL},
     {"a token file of weft prepare", "its name must end in .tokens", 0, BYTES("weftTOK\n"), NULL},
     {"a PNG image", OTHER, 0, BYTES("\x89PNG\r\n\x1a\n"), NULL},
     {"a JPEG image", OTHER, 0, BYTES("\xff\xd8\xff"), NULL},
     {"a GIF image", OTHER, 0, BYTES("GIF87a"), NULL},
     {"a GIF image", OTHER, 0, BYTES("GIF89a"), NULL},
     {"a WebP image", OTHER, 8, BYTES("WEBPVP8"), "RIFF"},
+    {"a TIFF image", OTHER, 0, BYTES("II*\0"), NULL},
+    {"a TIFF image", OTHER, 0, BYTES("MM\0*"), NULL},
     {"a WAV recording", OTHER, 8, BYTES("WAVEfmt"), "RIFF"},
     {"an Ogg file", OTHER, 0, BYTES("OggS\0"), NULL},
     {"a FLAC recording", OTHER, 0, BYTES("fLaC\0"), NULL},
@@ -70,17 +82,21 @@ static const Signature table[] = {
 };
 /* clang-format on */
 
-/* Without a byte-order mark, UTF-16 shows in English text, where every other byte is zero. */
+/* Without a byte-order mark, UTF-16 shows in English text, where every other byte is zero. In other scripts
+ * only spaces, digits and line ends are such, and the text is not valid UTF-8. */
 static const Signature utf16_le = {"text in UTF-16", TO_UTF8 "UTF-16LE -t UTF-8)", 0, 0, "", NULL};
 static const Signature utf16_be = {"text in UTF-16", TO_UTF8 "UTF-16BE -t UTF-8)", 0, 0, "", NULL};
 
 static const Signature *find_utf16(const unsigned char *start, size_t size) {
-    enum { LEAST = 16 };
+    enum { LEAST = 16, INVALID = 16 };
     size_t zeros[2] = {0};
     size &= ~(size_t)1;
     for (size_t i = 0; i < size; i++) zeros[i % 2] += start[i] == 0;
     if (size < LEAST || (zeros[0] && zeros[1])) return NULL;
-    return zeros[1] == size / 2 ? &utf16_le : zeros[0] == size / 2 ? &utf16_be : NULL;
+    size_t most = zeros[0] + zeros[1], first;
+    bool wide = most == size / 2 ||
+                (most > 1 && text_invalid_utf8((const char *)start, size, &first) >= (int64_t)size / INVALID);
+    return !wide ? NULL : zeros[1] ? &utf16_le : &utf16_be;
 }
 
 static bool matches(const Signature *row, const void *start, size_t size) {

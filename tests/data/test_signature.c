@@ -33,6 +33,10 @@ static const Sample samples[] = {
     {STARTS("PK\3\4\24"), 30, "mimetypeapplication/epub+zip", "an OpenDocument or EPUB file"},
     {STARTS("\x80\2\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."), 0, "", "a PyTorch checkpoint"},
     {STARTS("\x80\4\x95"), 0, "", "a Python pickle"},
+    {STARTS("(dp0\nVtext\n"), 0, "", "a Python pickle"},
+    {STARTS("]q\0(X\3\0\0\0one"), 0, "", "a Python pickle"},
+    {STARTS("]\0\0\x80\0\xff\xff"), 0, "", "compressed with lzma"},
+    {STARTS("II*\0\x08"), 0, "", "a TIFF image"},
     {STARTS("%PDF-1.7\n"), 0, "", "a PDF document"},
     {STARTS("PAR1\x15"), 0, "", "a Parquet table"},
     {STARTS("ARROW1\0\0"), 0, "", "an Arrow table"},
@@ -150,12 +154,26 @@ static void accepts_text(void **state) {
     assert_null(signature_find(wide, sizeof wide));
 }
 
+/* UTF-16 without a mark in a script with few zero bytes, in both byte orders. */
+static void finds_wide_text(void **state) {
+    (void)state;
+    static const char sample[] = "\x2d\x4e\x87\x65\x2d\x4e\x87\x65\x2d\x4e\x87\x65 \0\x2d\x4e \0\x87\x65";
+    char swapped[sizeof sample];
+    size_t size = sizeof sample - 1;
+    for (size_t i = 0; i < size; i++) swapped[i] = sample[i ^ 1];
+    assert_string_equal(signature_find(sample, size)->name, "text in UTF-16");
+    assert_string_equal(signature_find(swapped, size)->name, "text in UTF-16");
+    assert_non_null(strstr(signature_find(sample, size)->advice, "UTF-16LE"));
+    assert_non_null(strstr(signature_find(swapped, size)->advice, "UTF-16BE"));
+    /* Latin-1 with a stray zero byte is not wide. */
+    assert_null(signature_find("caf\xe9 and\0more\0text in Latin-1, of any length", 45));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_by_name),
-        cmocka_unit_test(refuses_weights_as_ids),
-        cmocka_unit_test(inspects_json),
-        cmocka_unit_test(accepts_text),
+        cmocka_unit_test(refuses_by_name), cmocka_unit_test(refuses_weights_as_ids),
+        cmocka_unit_test(inspects_json),   cmocka_unit_test(accepts_text),
+        cmocka_unit_test(finds_wide_text),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }
