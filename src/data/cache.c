@@ -17,7 +17,7 @@
 #include "data/corpus.h"
 #include "data/sentence.h"
 
-enum { KEY_VERSION = 1, WAIT_US = 100000 };
+enum { KEY_VERSION = 2, WAIT_US = 100000 };
 
 Status cache_root(char **ret_root) {
     char *root;

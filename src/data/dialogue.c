@@ -34,8 +34,9 @@ static Status write_tables(Writing *writing, const char *const *paths, int count
     static const char *const names[] = {"q", "a"};
     for (int i = 0; i < count; i++) {
         CLEANUP(source_done) Source source = {0};
-        if (!path_is_table(paths[i])) return USAGE("%s: expected a table: .csv, .tsv or .jsonl", paths[i]);
-        TRY(source_init_owned(&source, paths[i], SOURCE_GZ_LIMIT));
+        if (!path_is_table(paths[i]))
+            return USAGE("%s: expected a table: .csv, .tsv, .jsonl, .json or .parquet", paths[i]);
+        TRY(source_init_rows(&source, paths[i], SOURCE_GZ_LIMIT));
         TRY(table_read(&source, names, 2, write_row, writing));
     }
     return OK;

@@ -143,8 +143,8 @@ static Status read_tables(Reading *reading) {
     for (int i = 0; i < spec->path_count; i++) {
         CLEANUP(source_done) Source source = {0};
         if (!path_is_table(spec->paths[i]))
-            return USAGE("%s: expected a table: .csv, .tsv or .jsonl", spec->paths[i]);
-        TRY(source_init_owned(&source, spec->paths[i], SOURCE_GZ_LIMIT));
+            return USAGE("%s: expected a table: .csv, .tsv, .jsonl, .json or .parquet", spec->paths[i]);
+        TRY(source_init_rows(&source, spec->paths[i], SOURCE_GZ_LIMIT));
         reading->file = spec->paths[i];
         reading->targets = (TargetReader){
             .problem = spec->problem, .labels = outputs, .names = spec->label_names, .file = reading->file};

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/format.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "chat/conversation.h"
@@ -76,6 +77,23 @@ static bool is_default(const char *field) {
     return !field || !strcmp(field, "text");
 }
 
+static Status no_field(const char *path, const char *field, const json_t *fields) {
+    enum { SHOWN = 8 };
+    char shown[NAME_TEXT], list[SHOWN * (NAME_TEXT + 2) + 8] = "";
+    size_t used = 0, count = 0;
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)fields, name, value) {
+        if (count++ == SHOWN) break;
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
+                                 name_text(shown, name));
+    }
+    return FAILED(
+        "%s has no field \"%s\"; it has %s%s; name the text with {field}, or read it as plain bytes "
+        "with {format} bytes",
+        path, field, list, count > SHOWN ? " and others" : "");
+}
+
 /* The format of JSON lines, by the first line. */
 static Status find_lines(const char *path, const char *field, DataFormat *ret_format) {
     CLEANUP(json_decrefp) json_t *json = NULL;
@@ -92,6 +110,23 @@ static Status find_lines(const char *path, const char *field, DataFormat *ret_fo
                       "the field that {field} names, or a conversation",
                       path, field);
     *ret_format = ids || (!text && !pair) ? FORMAT_IDS : text ? FORMAT_TEXT : FORMAT_PAIRS;
+    return OK;
+}
+
+/* The format of the rows of a table or a JSON array, by their fields. */
+static Status find_rows(const char *path, const char *field, DataFormat *ret_format) {
+    CLEANUP(json_decrefp) json_t *fields = NULL;
+    TRY(rows_fields(path, &fields));
+    if (!fields) return FAILED("%s has no rows; expected data", path);
+    if (!field) field = "text";
+    if (json_object_get(fields, "ids"))
+        *ret_format = FORMAT_IDS;
+    else if (json_object_get(fields, field))
+        *ret_format = FORMAT_TEXT;
+    else if (json_object_get(fields, "q") && json_object_get(fields, "a"))
+        *ret_format = FORMAT_PAIRS;
+    else
+        return no_field(path, field, fields);
     return OK;
 }
 
@@ -129,7 +164,7 @@ static Status look_inside(const char *path, const char *field, DataFormat *forma
     CLEANUP(input_freep) Input *input = NULL;
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
-    bool lines = false;
+    RowsKind kind = ROWS_NONE;
     TRY(input_open(&input, path));
     TRY(read_start(input, START, &text, &size));
     if (*format != FORMAT_BYTES) return signature_check_ids(path, text, size);
@@ -145,9 +180,10 @@ static Status look_inside(const char *path, const char *field, DataFormat *forma
             return OK;
         }
     }
-    TRY(reader_inspect(path, field, true, text, size, &lines));
+    TRY(reader_inspect(path, field, true, text, size, &kind));
+    if (kind != ROWS_NONE && kind != ROWS_LINES) return find_rows(path, field, format);
     /* Only documents are decompressed whatever the name is. */
-    if (lines || (input_compressed(input) && !path_is_gz(path))) *format = FORMAT_TEXT;
+    if (kind == ROWS_LINES || (input_compressed(input) && !path_is_gz(path))) *format = FORMAT_TEXT;
     return OK;
 }
 

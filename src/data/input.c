@@ -20,6 +20,8 @@ struct Input {
     struct stat begin;
     const char *memory;
     size_t memory_size;
+    InputFunc func; /* instead of a file or memory; or NULL */
+    void *context;
     int64_t used;
     bool compressed, started;
     bool inside;          /* within a member */
@@ -74,6 +76,14 @@ Status input_open_memory(Input **ret_input, const char *name, const void *data, 
     TRY(str_dup(name, &input->name));
     input->memory = data;
     input->memory_size = size;
+    return MOVE(ret_input, input);
+}
+
+Status input_open_func(Input **ret_input, const char *name, InputFunc func, void *context) {
+    CLEANUP(input_freep) Input *input = NULL;
+    TRY(input_open_memory(&input, name, NULL, 0));
+    input->func = func;
+    input->context = context;
     return MOVE(ret_input, input);
 }
 
@@ -201,7 +211,9 @@ Status input_read(Input *input, char *to, size_t size, size_t *ret_got) {
     size_t have = read_peeked(input, to, size);
     while (have < size) {
         size_t got = 0;
-        if (input->fd < 0)
+        if (input->func)
+            TRY(input->func(input->context, to + have, size - have, &got));
+        else if (input->fd < 0)
             read_memory(input, to + have, size - have, &got);
         else if (input->compressed)
             TRY(read_compressed(input, to + have, size - have, &got));

@@ -1,5 +1,5 @@
-/* Sequential reader with bounded memory, over a file, a .gz file of one or more members, or a block of
- * memory. */
+/* Sequential reader with bounded memory, over a file, a .gz file of one or more members, a block of memory,
+ * or a function. */
 #ifndef WEFT_DATA_INPUT_H
 #define WEFT_DATA_INPUT_H
 
@@ -14,6 +14,10 @@ typedef struct Input Input;
 MUST_USE Status input_open(Input **ret_input, const char *path);
 /* Borrows `data`, which must outlive the input; `name` is for messages. */
 MUST_USE Status input_open_memory(Input **ret_input, const char *name, const void *data, size_t size);
+/* Reads up to `size` bytes; *ret_got is 0 at the end. */
+typedef Status (*InputFunc)(void *context, char *to, size_t size, size_t *ret_got);
+/* Reads what `func` does. */
+MUST_USE Status input_open_func(Input **ret_input, const char *name, InputFunc func, void *context);
 void input_free(Input *input);
 DEFINE_FREEP(Input, input)
 

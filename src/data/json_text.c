@@ -290,7 +290,7 @@ static Status read_members(Parser *p, const char *field) {
 }
 
 Status json_text_read(JsonText *text, const char *line, size_t size, const char *field, const char *file,
-                      int64_t number) {
+                      const char *unit, int64_t number) {
     Parser p = {.begin = line, .at = line, .end = line + size, .text = text};
     text->text = text->found = NULL;
     text->size = 0;
@@ -298,6 +298,6 @@ Status json_text_read(JsonText *text, const char *line, size_t size, const char 
     skip_space(&p);
     if (!p.expected && p.at < p.end) fail(&p, "nothing after the object");
     if (!p.expected) return OK;
-    return FAILED("%s: line %lld, column %lld: not valid JSON: expected %s", file, (long long)number,
+    return FAILED("%s: %s %lld, column %lld: not valid JSON: expected %s", file, unit, (long long)number,
                   (long long)(p.at - p.begin) + 1, p.expected);
 }

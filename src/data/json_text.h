@@ -20,9 +20,9 @@ typedef struct JsonText {
 
 void json_text_done(JsonText *text);
 
-/* Parses a line that must be an object. A syntax error names `file`, the line number, the column (in bytes,
- * from 1) and what was expected. */
+/* Parses a line that must be an object. A syntax error names `file`, the `number` of the line, which messages
+ * call a `unit`, the column (in bytes, from 1) and what was expected. */
 MUST_USE Status json_text_read(JsonText *text, const char *line, size_t size, const char *field,
-                               const char *file, int64_t number);
+                               const char *file, const char *unit, int64_t number);
 
 #endif

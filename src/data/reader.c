@@ -16,10 +16,14 @@
 
 struct Reader {
     ReaderSpec spec;
-    int at;       /* index of the current path */
-    size_t place; /* in the embedded corpus: of the next file */
-    Input *input; /* NULL: the next input must be opened */
-    bool json;
+    int at;          /* index of the current path */
+    size_t place;    /* in the embedded corpus: of the next file */
+    Input *input;    /* NULL: the next input must be opened */
+    Rows *rows;      /* that the input consists of, as JSON lines; or NULL */
+    const char *row; /* the rest of the current one */
+    size_t row_size;
+    RowsKind kind;
+    bool json;   /* blocks are JSON lines */
     bool starts; /* a document may begin at the start of the next block */
     int64_t line;
     int64_t used; /* bytes consumed from earlier inputs */
@@ -75,6 +79,7 @@ Status reader_new(Reader **ret_reader, const ReaderSpec *spec) {
 void reader_free(Reader *reader) {
     if (!reader) return;
     input_free(reader->input);
+    rows_free(reader->rows);
     free(reader->rest);
     free(reader);
 }
@@ -89,11 +94,43 @@ static Status probe_start(Reader *reader, const char *path) {
     char mark[3];
     size_t got = 0;
     reader->json = false;
+    reader->kind = ROWS_NONE;
     if (reader->spec.raw) return OK;
     TRY(input_peek(reader->input, READER_START, &start, &got));
-    TRY(reader_inspect(path, reader->spec.field, reader->spec.or_bytes, start, got, &reader->json));
+    TRY(reader_inspect(path, reader->spec.field, reader->spec.or_bytes, start, got, &reader->kind));
+    reader->json = reader->kind != ROWS_NONE;
     bool marked = got >= sizeof mark && !memcmp(start, "\xef\xbb\xbf", sizeof mark);
     return marked ? input_read(reader->input, mark, sizeof mark, &got) : OK;
+}
+
+/* The input of a file with rows: the rows' JSON lines. */
+static Status read_rows(void *context, char *to, size_t size, size_t *ret_got) {
+    Reader *reader = context;
+    size_t used = 0;
+    while (used < size) {
+        if (!reader->row) {
+            TRY(rows_next(reader->rows, &reader->row, &reader->row_size));
+            if (!reader->row) break;
+        }
+        size_t part = reader->row_size < size - used ? reader->row_size : size - used;
+        memcpy(to + used, reader->row, part);
+        used += part;
+        reader->row += part;
+        reader->row_size -= part;
+        if (reader->row_size || used == size) continue;
+        to[used++] = '\n';
+        reader->row = NULL;
+    }
+    *ret_got = used;
+    return OK;
+}
+
+static Status open_rows(Reader *reader, const char *path) {
+    const char *field = reader->spec.field ? reader->spec.field : "text";
+    input_free(reader->input);
+    reader->input = NULL;
+    TRY(rows_open(&reader->rows, path, &field, 1));
+    return input_open_func(&reader->input, path, read_rows, reader);
 }
 
 static Status open_next(Reader *reader) {
@@ -106,18 +143,25 @@ static Status open_next(Reader *reader) {
         TRY(input_open(&reader->input, path));
     }
     TRY(probe_start(reader, path));
+    if (reader->kind != ROWS_NONE && reader->kind != ROWS_LINES) TRY(open_rows(reader, path));
     reader->starts = true;
     reader->line = 1;
     return OK;
 }
 
+static int64_t used_of_input(const Reader *reader) {
+    return reader->rows ? rows_used(reader->rows) : input_used(reader->input);
+}
+
 static void close_input(Reader *reader) {
-    reader->used += input_used(reader->input);
+    reader->used += used_of_input(reader);
     ReaderNotes *notes = reader->spec.notes;
     if (notes && input_changed(reader->input) && notes->changed++ == 0)
         notes->changed_file = reader->spec.paths[reader->at];
     input_free(reader->input);
     reader->input = NULL;
+    rows_free(reader->rows);
+    reader->rows = NULL;
     if (reader->place && !corpus_ends(reader->place)) return;
     reader->place = 0;
     reader->at++;
@@ -246,8 +290,9 @@ static Status next_of_input(Reader *reader, TextBlock *block) {
     block->file = reader->spec.paths[reader->at];
     block->line = reader->line;
     block->json = reader->json;
+    block->unit = reader->rows ? rows_unit(reader->rows) : "line";
     block->starts = reader->starts;
-    block->used = reader->used + input_used(reader->input);
+    block->used = reader->used + used_of_input(reader);
     reader->starts = block->ends;
     reader->line += count_newlines(block->text, end);
     if (done) close_input(reader);

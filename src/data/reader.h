@@ -4,9 +4,9 @@
  * its inputs into blocks, in order: raw bytes that contain complete lines, complete documents, or a part of a
  * long document. reader_split then extracts the pieces of documents from a block.
  *   text    a document is a file, a line, the text between blank lines, or a WikiText article
- *   .jsonl  (.ndjson) each line is an object; a document is the string in one of its fields
+ *   rows    (data/rows.h) each row is an object; a document is the string in one of its fields
  * Other files, except .txt, are also read as JSON lines if they begin with an object that has that field.
- * Files of other known formats (data/signature.h), JSON arrays and SQuAD's JSON are errors.
+ * Files of other known formats (data/signature.h) and SQuAD's JSON are errors.
  * Empty documents and blank lines are skipped. A document that is a file consists of all its bytes; other
  * documents do not include their final newline.
  */
@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-#include "base/status.h"
+#include "data/rows.h"
 
 typedef enum { DOCUMENTS_FILE, DOCUMENTS_LINE, DOCUMENTS_BLANK, DOCUMENTS_WIKITEXT } Documents;
 /* "file", "line", "blank", "wikitext"; NULL-terminated. */
@@ -57,6 +57,7 @@ typedef struct TextBlock {
     const char *file;  /* borrowed from the spec */
     int64_t line;      /* number of its first line */
     bool json;         /* contains JSON lines */
+    const char *unit;  /* what messages call them: "line" or "row" */
     bool starts, ends; /* starts: a document may begin at the start; ends: the last document is complete */
     int64_t used;      /* total bytes of input consumed up to this block */
 } TextBlock;
@@ -81,10 +82,10 @@ int64_t reader_total(const Reader *reader);
 bool reader_is_json(const char *path);
 /* Whether JSON in it is plain text, whatever it contains. */
 bool reader_is_plain(const char *path);
-/* Examines the start of a file, READER_START bytes and a NUL: whether it has JSON lines. Fails if the file
- * is not text, or JSON of another kind. `field` and `or_bytes` as in ReaderSpec. */
+/* Examines the start of a file, READER_START bytes and a NUL: the rows that it has; ROWS_NONE: plain text.
+ * Fails if the file is neither. `field` and `or_bytes` as in ReaderSpec. */
 MUST_USE Status reader_inspect(const char *path, const char *field, bool or_bytes, const char *start,
-                               size_t size, bool *ret_json);
+                               size_t size, RowsKind *ret_rows);
 
 typedef struct TextPiece {
     const char *text;

@@ -1,4 +1,4 @@
-/* What the first bytes of a text file show: JSON lines (some tools write them without a suffix), or a format
+/* What the first bytes of a text file show: rows (some tools write JSON lines without a suffix), or a format
  * that must not be read as text. A name that ends in .txt makes all JSON plain text. */
 #include <string.h>
 
@@ -29,28 +29,15 @@ static bool begins_as_json(const char *text, const char *field) {
     return false;
 }
 
-/* Whether the text begins like an array of objects; in a .json file, like any array. */
-static bool begins_as_array(const char *path, const char *text) {
-    text = skip_space(text);
-    if (*text != '[') return false;
-    if (path_has_suffix(path, ".json")) return true;
-    text = skip_space(text + 1);
-    return *text == '{' && *skip_space(text + 1) == '"';
-}
-
 Status reader_inspect(const char *path, const char *field, bool or_bytes, const char *start, size_t size,
-                      bool *ret_json) {
+                      RowsKind *ret_rows) {
     size_t skip = size >= 3 && !memcmp(start, "\xef\xbb\xbf", 3) ? 3 : 0;
-    TRY(signature_check_text(path, start, size, or_bytes));
-    *ret_json = reader_is_json(path);
-    if (reader_is_plain(path)) return OK;
-    if (begins_as_array(path, start + skip))
-        return FAILED("%s is a JSON array; convert it to JSON lines (%s%s%s > FILE.jsonl) and name the text "
-                      "with {field}",
-                      path, path_is_gz(path) ? "zcat " : "jq -c '.[]' ", path,
-                      path_is_gz(path) ? " | jq -c '.[]'" : "");
-    if (path_has_suffix(path, ".json") && data_looks_like_squad(start, size))
+    RowsKind kind = rows_kind(path, start, size);
+    if (kind != ROWS_PARQUET) TRY(signature_check_text(path, start, size, or_bytes));
+    if (kind == ROWS_NONE && !reader_is_plain(path) && begins_as_json(start + skip, field ? field : "text"))
+        kind = ROWS_LINES;
+    if (kind != ROWS_ARRAY && path_has_suffix(path, ".json") && data_looks_like_squad(start, size))
         return FAILED("%s has questions in SQuAD's format; read it with {format} squad", path);
-    *ret_json = *ret_json || begins_as_json(start + skip, field ? field : "text");
+    *ret_rows = kind;
     return OK;
 }

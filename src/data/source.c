@@ -25,6 +25,10 @@ bool path_has_suffix(const char *path, const char *suffix) {
     return length > wanted && !strncasecmp(path + length - wanted, suffix, wanted);
 }
 
+bool path_is_separated(const char *path) {
+    return path_has_suffix(path, ".csv") || path_has_suffix(path, ".tsv");
+}
+
 typedef struct Inflater {
     const char *path;
     z_stream z;

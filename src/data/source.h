@@ -15,6 +15,7 @@ typedef struct Source {
     dev_t device; /* identify the mapped file, for source_check */
     ino_t inode;
     unsigned char *owned; /* .gz files and source_init_owned */
+    bool lines;           /* JSON lines, whatever the file's name is: made of its rows */
 } Source;
 
 /* Maximum decompressed size of a .gz file, in bytes. */
@@ -33,9 +34,14 @@ void source_advise_random(const Source *source);
 /* Fails if the mapped file has been truncated since it was opened; accessing it would raise SIGBUS. */
 MUST_USE Status source_check(const Source *source);
 
+/* Like source_init_owned; the rows of a JSON array or a Parquet table (data/rows.h) become JSON lines. */
+MUST_USE Status source_init_rows(Source *ret_source, const char *path, size_t limit);
+
 /* Whether `path` ends in .gz. */
 bool path_is_gz(const char *path);
 /* Whether `path` ends in `suffix`, ignoring case and a final .gz. */
 bool path_has_suffix(const char *path, const char *suffix);
+/* Whether `path` ends in .csv or .tsv. */
+bool path_is_separated(const char *path);
 
 #endif

@@ -94,15 +94,15 @@ static Status split_titles(const Split *split) {
 static Status split_object(const Split *split, JsonText *text, int64_t number, const char *line,
                            size_t size) {
     const char *file = split->block->file, *field = split->spec->field ? split->spec->field : "text";
-    TRY(json_text_read(text, line, size, field, file, number));
+    TRY(json_text_read(text, line, size, field, file, split->block->unit, number));
     if (text->text) return emit(split, text->text, text->size, true, true);
     if (text->found)
-        return FAILED("%s: line %lld: \"%s\" must be a string, not %s", file, (long long)number, field,
-                      text->found);
+        return FAILED("%s: %s %lld: \"%s\" must be a string, not %s", file, split->block->unit,
+                      (long long)number, field, text->found);
     if (data_looks_like_squad(line, size))
         return FAILED("%s: this is a SQuAD file, not text; use {format} squad", file);
-    return FAILED("%s: line %lld: no field \"%s\"; use {field} to name the field that contains the text",
-                  file, (long long)number, field);
+    return FAILED("%s: %s %lld: no field \"%s\"; use {field} to name the field that contains the text", file,
+                  split->block->unit, (long long)number, field);
 }
 
 static Status split_json(const Split *split) {

@@ -1,5 +1,3 @@
-/* Tables are read in a single pass. The fields of a row, unquoted, are copied to a buffer that is reused for
- * every row. */
 #include "data/table.h"
 
 #include <string.h>
@@ -7,27 +5,23 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "data/reader.h"
+#include "data/separated.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct Table {
     const Source *source;
-    const char *at, *end;
+    Separated rows;       /* .csv and .tsv */
+    const char *at, *end; /* JSON lines */
     int64_t line;
-    char separator; /* 0: JSON lines */
-    /* The current row: its fields, back to back in `text`. */
-    char *text;
-    size_t size, capacity;
-    size_t *stop; /* end of each field in `text` */
-    size_t fields, stop_capacity;
 } Table;
 
 static void table_done(Table *table) {
-    free(table->text);
-    free(table->stop);
+    separated_done(&table->rows);
 }
 
 bool path_is_table(const char *path) {
-    return path_has_suffix(path, ".csv") || path_has_suffix(path, ".tsv") || reader_is_json(path);
+    return path_is_separated(path) || reader_is_json(path) || path_has_suffix(path, ".json") ||
+           path_has_suffix(path, ".parquet");
 }
 
 static Status check_utf8(const Table *table, int64_t line, const TableField *field) {
@@ -39,73 +33,10 @@ static Status check_utf8(const Table *table, int64_t line, const TableField *fie
 
 /* ---- .csv and .tsv ---- */
 
-static Status put(Table *table, const char *text, size_t size) {
-    TRY(mem_grow(&table->text, &table->capacity, table->size + size + 1, 1));
-    memcpy(table->text + table->size, text, size);
-    table->size += size;
-    return OK;
-}
-
-static Status end_field(Table *table) {
-    TRY(mem_grow(&table->stop, &table->stop_capacity, table->fields + 1, sizeof *table->stop));
-    table->stop[table->fields++] = table->size;
-    return OK;
-}
-
-/* Reads a quoted field; `at` is just past the opening quote and moves just past the closing one. */
-static Status read_quoted(Table *table, int64_t row) {
-    for (;;) {
-        const char *quote = memchr(table->at, '"', (size_t)(table->end - table->at));
-        if (!quote)
-            return FAILED("%s: line %lld: a quoted field has no closing quote", table->source->name,
-                          (long long)row);
-        TRY(put(table, table->at, (size_t)(quote - table->at)));
-        for (const char *c = table->at; c < quote; c++) table->line += *c == '\n';
-        table->at = quote + 1;
-        if (table->at == table->end || *table->at != '"') break;
-        TRY(put(table, "\"", 1));
-        table->at++;
-    }
-    if (table->at < table->end && !strchr("\r\n", *table->at) && *table->at != table->separator)
-        return FAILED("%s: line %lld: '%c' after a quoted field; expected a comma or the end of the line",
-                      table->source->name, (long long)table->line, *table->at);
-    return OK;
-}
-
-static Status read_plain(Table *table) {
-    const char *from = table->at;
-    while (table->at < table->end && *table->at != table->separator && *table->at != '\n') table->at++;
-    size_t size = (size_t)(table->at - from);
-    bool ends = table->at == table->end || *table->at == '\n';
-    if (ends && size && from[size - 1] == '\r') size--;
-    return put(table, from, size);
-}
-
-/* Reads the next row that is not blank; *ret_more is false at the end. */
-static Status next_row(Table *table, int64_t *ret_line, bool *ret_more) {
-    table->size = table->fields = 0;
-    for (; table->at < table->end && (*table->at == '\n' || *table->at == '\r'); table->at++)
-        table->line += *table->at == '\n';
-    *ret_line = table->line;
-    *ret_more = table->at < table->end;
-    while (table->at < table->end) {
-        bool quoted = table->separator == ',' && *table->at == '"';
-        if (quoted) table->at++;
-        TRY(quoted ? read_quoted(table, *ret_line) : read_plain(table));
-        TRY(end_field(table));
-        if (quoted && table->at < table->end && *table->at == '\r') table->at++;
-        if (table->at == table->end) break;
-        char c = *table->at++;
-        table->line += c == '\n';
-        if (c == '\n') break;
-        if (table->at == table->end) TRY(end_field(table)); /* an empty last field */
-    }
-    return OK;
-}
-
 static TableField field_at(const Table *table, size_t index) {
-    size_t from = index ? table->stop[index - 1] : 0;
-    return (TableField){.text = table->text + from, .size = table->stop[index] - from};
+    TableField field = {0};
+    field.text = separated_field(&table->rows, index, &field.size);
+    return field;
 }
 
 /* Column number from a name such as "3"; 0: not a number. */
@@ -121,17 +52,9 @@ static const char *setting_of(const TableSpec *spec, int field) {
 }
 
 static Status no_field(const Table *table, int64_t line, const TableSpec *spec, int wanted) {
-    enum { SHOWN = 8, WIDTH = 24 };
     const char *setting = setting_of(spec, wanted);
-    char found[SHOWN * (WIDTH + 2) + 8] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < table->fields && i < SHOWN; i++) {
-        TableField field = field_at(table, i);
-        int width = field.size < WIDTH ? (int)field.size : WIDTH;
-        used +=
-            (size_t)snprintf(found + used, sizeof found - used, "%s%.*s", i ? ", " : "", width, field.text);
-    }
-    if (table->fields > SHOWN) snprintf(found + used, sizeof found - used, ", ...");
+    char found[SEPARATED_NAMES];
+    separated_names(&table->rows, found);
     if (!setting)
         return FAILED("%s: line %lld: no field \"%s\"; found: %s", table->source->name, (long long)line,
                       spec->names[wanted], found);
@@ -151,15 +74,11 @@ static Status find_columns(Table *table, const TableSpec *spec, size_t *column, 
     if (numbers) return OK;
     int64_t line;
     bool more;
-    TRY(next_row(table, &line, &more));
+    TRY(separated_next(&table->rows, &line, &more));
     for (int i = 0; i < count; i++) {
-        size_t at = 0;
-        for (; names[i] && at < table->fields; at++) {
-            TableField field = field_at(table, at);
-            if (field.size == strlen(names[i]) && !memcmp(field.text, names[i], field.size)) break;
-        }
-        if (names[i] && at == table->fields) return no_field(table, line, spec, i);
-        column[i] = at;
+        if (!names[i]) continue;
+        column[i] = separated_find(&table->rows, names[i]);
+        if (column[i] == table->rows.fields) return no_field(table, line, spec, i);
     }
     return OK;
 }
@@ -171,14 +90,14 @@ static Status read_separated(Table *table, const TableSpec *spec, TableRow func,
     bool named, more;
     int64_t line;
     TRY(find_columns(table, spec, column, &named));
-    if (named) width = table->fields;
+    if (named) width = table->rows.fields;
     for (;;) {
-        TRY(next_row(table, &line, &more));
+        TRY(separated_next(&table->rows, &line, &more));
         if (!more) return OK;
-        if (!width) width = table->fields;
-        if (table->fields != width)
+        if (!width) width = table->rows.fields;
+        if (table->rows.fields != width)
             return FAILED("%s: line %lld: the number of fields is %zu; expected %zu as in the first line",
-                          table->source->name, (long long)line, table->fields, width);
+                          table->source->name, (long long)line, table->rows.fields, width);
         TableField fields[TABLE_FIELDS] = {{0}};
         for (int i = 0; i < count; i++) {
             if (!names[i]) continue;
@@ -270,15 +189,17 @@ Status table_read_lists(const Source *source, const TableSpec *spec, TableRow fu
     Table table = {.source = source,
                    .at = (const char *)source->data,
                    .end = (const char *)source->data + source->size,
-                   .line = 1,
-                   .separator = spec->json || reader_is_json(source->name) ? 0
-                                : path_has_suffix(source->name, ".tsv")    ? '\t'
-                                                                           : ','};
+                   .line = 1};
+    bool lines = spec->json || source->lines || reader_is_json(source->name);
     if (spec->count > TABLE_FIELDS) return FAILED("internal: %d table fields requested at once", spec->count);
     TRY(source_check(source));
     if (source->size >= 3 && !memcmp(source->data, "\xef\xbb\xbf", 3)) table.at += 3;
-    return table.separator ? read_separated(&table, spec, func, context)
-                           : read_objects(&table, spec, func, context);
+    table.rows = (Separated){.name = source->name,
+                             .at = table.at,
+                             .end = table.end,
+                             .line = 1,
+                             .separator = path_has_suffix(source->name, ".tsv") ? '\t' : ','};
+    return lines ? read_objects(&table, spec, func, context) : read_separated(&table, spec, func, context);
 }
 
 const json_t *table_list(TableField field, json_t **ret_parsed) {

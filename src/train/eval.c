@@ -16,9 +16,10 @@ static Status add_words(const Job *job, const EvalConfig *config, double nll, js
     DataFormat format = FORMAT_AUTO;
     TRY(job_format(job, config->settings.data.files, config->settings.data.files_count, &format));
     if (format != FORMAT_TEXT && format != FORMAT_BYTES) return OK;
+    const TextOptions *text = &config->settings.data.text;
     ReaderSpec reading = {.paths = config->settings.data.files,
                           .path_count = config->settings.data.files_count,
-                          .field = config->settings.data.text.field,
+                          .field = text->text_field ? text->text_field : text->field,
                           .raw = format == FORMAT_BYTES};
     if (config->settings.data.text.documents)
         TRY(documents_parse(config->settings.data.text.documents, &reading.documents));

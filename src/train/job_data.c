@@ -13,6 +13,11 @@ static const TextOptions *text_of(const Job *job) {
     return &job->settings.data.text;
 }
 
+/* The field with the text of rows. */
+static const char *field_of(const Job *job) {
+    return text_of(job)->text_field ? text_of(job)->text_field : text_of(job)->field;
+}
+
 static bool wants_bytes(const Job *job) {
     return text_of(job)->tokenizer && !strcmp(text_of(job)->tokenizer, "bytes");
 }
@@ -73,12 +78,11 @@ static bool plain_is_text(const Job *job) {
 
 static Status format_of(const Job *job, const char *path, DataFormat *ret_format) {
     bool table = job->tables && path_is_table(path);
-    const char *field = table && text_of(job)->text_field ? text_of(job)->text_field : text_of(job)->field;
-    if (table && !reader_is_json(path)) {
+    if (table && path_is_separated(path)) {
         *ret_format = job->tables;
         return OK;
     }
-    TRY(data_format_find(path, field, ret_format));
+    TRY(data_format_find(path, field_of(job), ret_format));
     if (table && (*ret_format == FORMAT_TEXT || *ret_format == FORMAT_PAIRS || *ret_format == FORMAT_CHAT))
         *ret_format = job->tables;
     if (*ret_format == FORMAT_BYTES && job->unknown)
@@ -298,7 +302,7 @@ static Status prepare_text(Job *job, const char *const *paths, int count, char *
     PrepareSpec spec = {.tokenizer = job->tokenizer,
                         .paths = paths,
                         .path_count = count,
-                        .field = text_of(job)->field,
+                        .field = field_of(job),
                         .sentences = job->next_sentence,
                         .threads = job->device->threads,
                         .progress = progress,

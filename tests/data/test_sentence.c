@@ -196,7 +196,7 @@ static void test_wikipedia(void **state) {
     for (int64_t line = 1; at < end; line++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t size = (size_t)((newline ? newline : end) - at);
-        assert_ok(json_text_read(&text, at, size, "text", WIKIPEDIA, line));
+        assert_ok(json_text_read(&text, at, size, "text", WIKIPEDIA, "line", line));
         check_text(text.text, text.size, &sentences);
         bytes += (int64_t)text.size;
         at = newline ? newline + 1 : end;

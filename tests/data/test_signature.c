@@ -102,7 +102,7 @@ static void refuses_weights_as_ids(void **state) {
     assert_int_equal(format, FORMAT_U32);
 }
 
-/* JSON that is not JSON lines is named too; a name in .txt makes it text. JSON lines need no suffix. */
+/* JSON in all its forms; a name in .txt makes it text. JSON lines and arrays need no suffix. */
 static void inspects_json(void **state) {
     Files *files = *state;
     DataFormat format;
@@ -114,14 +114,11 @@ static void inspects_json(void **state) {
     files_add_text(files, "train.json", "{\"data\": [{\"title\": \"a\", \"paragraphs\": []}]}");
     files_add_text(files, "wiki_00", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
     for (int i = 0; i < 2; i++) {
-        assert_fails(data_format_find(files->list[i], NULL, &format), STATUS_FAILED, "is a JSON array");
-        assert_fails(read_first(files->list[i], false), STATUS_FAILED, "is a JSON array; convert it");
+        assert_fails(data_format_find(files->list[i], NULL, &format), STATUS_FAILED,
+                     "has no field \"text\"; it has instruction, output; name the text");
+        assert_ok(data_format_find(files->list[i], "output", &format));
+        assert_int_equal(format, FORMAT_TEXT);
     }
-    bool json;
-    assert_fails(reader_inspect("a.json", NULL, false, array, sizeof array - 1, &json), STATUS_FAILED,
-                 "(jq -c '.[]' a.json > FILE.jsonl)");
-    assert_fails(reader_inspect("a.json.gz", NULL, false, array, sizeof array - 1, &json), STATUS_FAILED,
-                 "(zcat a.json.gz | jq -c '.[]' > FILE.jsonl)");
     assert_ok(data_format_find(files->list[2], NULL, &format));
     assert_int_equal(format, FORMAT_BYTES);
     assert_ok(read_first(files->list[2], false));

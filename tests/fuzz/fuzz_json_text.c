@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     CLEANUP(json_text_done) JsonText text = {0};
     /* The second call reuses the memory of the first. */
     for (int i = 0; i < 2; i++) {
-        Status status = json_text_read(&text, line, size, "text", "input", 7);
+        Status status = json_text_read(&text, line, size, "text", "input", "line", 7);
         bool ours = !status;
         if (size && memchr(line, 0, size))
             fuzz_require(!ours);
