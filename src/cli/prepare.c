@@ -32,8 +32,7 @@ static const Option table[] = {
      .help = "Tokenizer: a directory with its files, such as a checkpoint, or bytes, which makes each byte a "
              "token."},
     {OPT_LIST("data", PrepareArgs, data, "FILE"), .required = true,
-     .help = "Files to prepare: text, or JSON lines if the name ends in .jsonl or .ndjson, optionally "
-             "gzipped; or self, weft's own source and documentation."},
+     .help = "Files to prepare: text, JSON lines or arrays, .csv, .tsv, optionally gzipped, or Parquet; or self, weft's own source and documentation."},
     {OPT_TEXT("out", PrepareArgs, out, "DIR"), .required = true,
      .help = "New or empty directory for the result."},
     {OPT_CHOICE("format", PrepareArgs, format, "FORMAT", prepared_formats), .fallback = "text",
@@ -42,10 +41,10 @@ static const Option table[] = {
              "(cornell) or rows with q and a (pairs), which become JSON lines of text in pairs.jsonl and "
              "pairs.val.jsonl."},
     {OPT_TEXT("field", PrepareArgs, field, "NAME"), .fallback = "text",
-     .help = "Field of a JSON line that contains the text."},
+     .help = "Field of rows (JSON, .csv, .tsv, Parquet) that contains the text."},
     {OPT_CHOICE("documents", PrepareArgs, documents, "UNIT", documents_names), .fallback = "file",
      .help = "What counts as one document in text files: the file, a line, text between blank lines, or a "
-             "WikiText article. In JSON lines, each line is a document."},
+             "WikiText article. Of files with rows, each row is a document."},
     {OPT_FLAG("sentences", PrepareArgs, sentences), .shown = "on with a BERT vocabulary",
      .help = "Mark sentence boundaries, which BERT's next-sentence task needs."},
     {OPT_LIST("val", PrepareArgs, val, "FILE"), .help = "Validation files, written to separate token files."},

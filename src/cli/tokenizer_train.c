@@ -46,10 +46,10 @@ static const Option vocabulary_options[] = {
 
 static const Option text_options[] = {
     {OPT_LIST("data", TrainArgs, data, "FILE"), .required = true,
-     .help = "Text to train on: plain text or JSON lines (.jsonl), optionally gzipped; or self, weft's own "
+     .help = "Text to train on: plain text or rows (JSON, .csv, .tsv, Parquet); or self, weft's own "
              "source."},
     {OPT_TEXT("field", TrainArgs, field, "NAME"), .fallback = "text",
-     .help = "Field of a JSON line that contains the text."},
+     .help = "Field of rows (JSON, .csv, .tsv, Parquet) that contains the text."},
     {OPT_TEXT("out", TrainArgs, out, "DIR"), .required = true,
      .help = "Directory for the tokenizer's files; must not already contain a tokenizer."},
     {OPT_INT("threads", TrainArgs, threads), RANGE(1, 4096), .fallback = "0", .shown = "all cores",

@@ -132,10 +132,10 @@ static const Option data_table[] = {
              "with --task classify; movie_lines and movie_conversations are cornell; .json may be chat or squad; "
              "anything else is text, or bytes without a tokenizer."},
     {OPT_TEXT("field", Settings, data.text.field, "NAME"), .fallback = "text",
-     .help = "Field of a JSON line that contains the text."},
+     .help = "Field of rows (JSON, .csv, .tsv, Parquet) that contains the text."},
     {OPT_TEXT("text-field", Settings, data.text.text_field, "NAME"), .shown = "--field, or q in pairs",
-     .help = "Column or field with the text in csv, tsv and jsonl files, or its number if there is no "
-             "header."},
+     .help = "Column or field of rows with the text; for --task classify and pairs in .csv or .tsv files without a "
+             "header, its number."},
     {OPT_TEXT("pair-field", Settings, data.text.pair_field, "NAME"), .shown = "none, or a in pairs",
      .help = "Column or field with the second text of a pair."},
     {OPT_TEXT("label-field", Settings, data.text.label_field, "NAME"), .fallback = "label",

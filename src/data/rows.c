@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/parquet.h"
 #include "data/rows_internal.h"
 #include "data/separated.h"
 #include "data/source.h"
@@ -14,8 +15,9 @@ struct Rows {
     char *path;
     JsonLine line;
     int64_t number;
-    JsonScan scan; /* LINES, ARRAY */
-    Source source; /* CSV, TSV, and the rest: */
+    JsonScan scan;  /* LINES, ARRAY */
+    Parquet *table; /* PARQUET */
+    Source source;  /* CSV, TSV, and the rest: */
     Separated cells;
     char **name; /* of each column, and whether it is read */
     bool *read;
@@ -39,6 +41,7 @@ static bool begins_as_array(const char *path, const char *text) {
 
 RowsKind rows_kind(const char *path, const char *start, size_t size) {
     size_t skip = size >= 3 && !memcmp(start, "\xef\xbb\xbf", 3) ? 3 : 0;
+    if (parquet_begins(start, size)) return ROWS_PARQUET;
     if (reader_is_plain(path)) return ROWS_NONE;
     if (path_has_suffix(path, ".csv")) return ROWS_CSV;
     if (path_has_suffix(path, ".tsv")) return ROWS_TSV;
@@ -53,6 +56,8 @@ static Status find_kind(const char *path, RowsKind *ret_kind) {
     TRY(input_open(&input, path));
     TRY(input_peek(input, READER_START, &start, &size));
     *ret_kind = rows_kind(path, start, size);
+    if (*ret_kind == ROWS_PARQUET && input_compressed(input))
+        return FAILED("%s is a compressed Parquet table; decompress it first", path);
     return OK;
 }
 
@@ -132,8 +137,8 @@ static Status next_separated(Rows *rows, bool *ret_more) {
 
 static Status open_kind(Rows *rows, const char *const *fields, int count) {
     switch (rows->kind) {
-    case ROWS_NONE:
-    case ROWS_PARQUET: break;
+    case ROWS_PARQUET: return parquet_open(&rows->table, rows->path, fields, count);
+    case ROWS_NONE: break;
     case ROWS_LINES:
     case ROWS_ARRAY: return json_scan_open(&rows->scan, rows->path, rows->kind == ROWS_ARRAY);
     case ROWS_CSV:
@@ -156,6 +161,7 @@ void rows_free(Rows *rows) {
     if (!rows) return;
     json_line_done(&rows->line);
     json_scan_done(&rows->scan);
+    parquet_free(rows->table);
     source_done(&rows->source);
     separated_done(&rows->cells);
     for (size_t i = 0; i < rows->columns; i++) free(rows->name[i]);
@@ -174,6 +180,9 @@ Status rows_next(Rows *rows, const char **ret_text, size_t *ret_size) {
     if (is_json(rows)) {
         TRY(json_scan_next(&rows->scan, &rows->line, &more));
         rows->number = rows->scan.number;
+    } else if (rows->table) {
+        TRY(parquet_next(rows->table, &rows->line, &more));
+        rows->number++;
     } else {
         TRY(next_separated(rows, &more));
     }
@@ -191,13 +200,14 @@ int64_t rows_number(const Rows *rows) {
 }
 
 int64_t rows_used(const Rows *rows) {
+    if (rows->table) return parquet_used(rows->table);
     return is_json(rows) ? input_used(rows->scan.input)
                          : (int64_t)(rows->cells.at - (const char *)rows->source.data);
 }
 
 Status rows_next_json(Rows *rows, json_t **ret_row) {
-    const char *text;
-    size_t size;
+    const char *text = NULL;
+    size_t size = 0;
     json_error_t error;
     *ret_row = NULL;
     TRY(rows_next(rows, &text, &size));
@@ -219,6 +229,9 @@ Status rows_fields(const char *path, json_t **ret_fields) {
     TRY(rows_open(&rows, path, NULL, 0));
     if (is_json(rows)) return rows_next_json(rows, ret_fields);
     CLEANUP(json_decrefp) json_t *fields = json_object();
+    const char *name;
+    for (size_t i = 0; rows->table && (name = parquet_column(rows->table, i)); i++)
+        TRY(json_put(fields, name, json_null()));
     for (size_t i = 0; i < rows->columns; i++) TRY(json_put(fields, rows->name[i], json_null()));
     *ret_fields = fields;
     fields = NULL;
@@ -227,8 +240,8 @@ Status rows_fields(const char *path, json_t **ret_fields) {
 
 Status rows_read_all(Rows *rows, size_t limit, char **ret_text, size_t *ret_size) {
     CLEANUP(mem_freep) char *all = NULL;
-    size_t used = 0, capacity = 0, size;
-    for (const char *text;;) {
+    size_t used = 0, capacity = 0, size = 0;
+    for (const char *text = NULL;;) {
         TRY(rows_next(rows, &text, &size));
         if (!text) break;
         if (size >= limit - used) return FAILED("%s: its rows exceed %zu bytes", rows->path, limit);

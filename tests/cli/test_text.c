@@ -65,7 +65,7 @@ static void refuses_other_formats(void **state) {
     put_text("book.pdf", text);
     put_text("array.json", "[{\"title\": \"a\"}]");
     const char *const refused[][2] = {{"book.pdf", "book.pdf is a PDF document; extract its text first"},
-                                      {"array.json", "array.json is a JSON array; convert it"}};
+                                      {"array.json", "no field \"text\""}};
     for (int i = 0; i < 2; i++) {
         const char *path = at(refused[i][0]), *message = refused[i][1];
         assert_refused(1, message, "train", "--data", path, TINY, "--steps", "1");
@@ -76,7 +76,7 @@ static void refuses_other_formats(void **state) {
     assert_refused(1, "extract its text first\n", "tokenizer", "train", at("book.pdf"), "--vocab", "300",
                    "--out", at("no"), "--quiet");
     assert_refused(2, "book.pdf is a PDF document; 'weft info' describes", "info", at("book.pdf"));
-    assert_refused(2, "array.json is a JSON array; convert it", "info", at("array.json"));
+    assert_refused(2, "array.json has no field \"text\"; it has title", "info", at("array.json"));
     put_text("dev.json", "{\"data\": [{\"paragraphs\": []}]}");
     assert_refused(2, "prepared data. As training data, it has the format squad\n", "info", at("dev.json"));
     assert_runs(program_run("train", "--format", "bytes", "--data", at("book.pdf"), TINY, "--steps", "1",
@@ -88,6 +88,46 @@ static void refuses_other_formats(void **state) {
                             "--out", at("pdf"), "--quiet", "--json"));
     assert_refused(2, "use --tokenizer bytes", "prepare", "--format", "bytes", "--tokenizer", at("bpe"),
                    "--data", at("book.pdf"), "--out", at("no"));
+}
+
+/* Rows give the same documents in every format, to train, prepare and eval. */
+static void reads_rows(void **state) {
+    static const char parquet[] = WEFT_TEST_DIR "/data/parquet/text.parquet";
+    CLEANUP(mem_freep) char *lines = NULL;
+    size_t size;
+    int64_t tokens = 0;
+    assert_ok(file_read(WEFT_TEST_DIR "/data/parquet/text.jsonl", 1 << 16, &lines, &size));
+    put_text("rows.jsonl", lines);
+    for (char *newline = lines; (newline = strchr(newline, '\n')) && newline[1];) *newline = ',';
+    CLEANUP(mem_freep) char *array = NULL;
+    assert_ok(str_format(&array, "[%s]", lines));
+    put_text("rows.json", array);
+    const char *const paths[] = {at("rows.jsonl"), at("rows.json"), parquet};
+    for (int i = 0; i < 3; i++) {
+        Ran ran = program_run("prepare", "--tokenizer", at("bpe"), "--data", paths[i], "--out", at("rows"),
+                              "--overwrite", "--quiet", "--json");
+        assert_true(number_in(&ran, "documents") == 6 || number_in(&ran, "documents") == 5);
+        if (i) assert_int_equal(number_in(&ran, "tokens"), tokens);
+        tokens = (int64_t)number_in(&ran, "tokens");
+        ran_done(&ran);
+    }
+    enum { ROWS = 40, WORDS = 11 }; /* with one per line end */
+    CLEANUP(mem_freep) char *table = calloc(ROWS + 1, 64);
+    size_t used = (size_t)sprintf(table, "id,body\n");
+    for (int i = 0; i < ROWS; i++)
+        used +=
+            (size_t)sprintf(table + used, "%d,\"to be, or \"\"not\"\" to be: that is the question\"\n", i);
+    put_text("rows.csv", table);
+    for (int i = 0; i < 2; i++) {
+        const char *field = i ? "--field" : "--text-field", *run = at(i ? "rows-field" : "rows-text-field");
+        Ran ran = program_run("train", "--data", at("rows.csv"), field, "body", TINY, "--steps", "1", "--out",
+                              run, "--json");
+        assert_int_equal(ran.code, 0);
+        ran_done(&ran);
+        Ran scored = program_run("eval", run, "--data", at("rows.csv"), field, "body", "--json");
+        assert_int_equal(number_in(&scored, "words"), ROWS * WORDS);
+        ran_done(&scored);
+    }
 }
 
 /* A text that is too short is not the cache's fault. */
@@ -379,10 +419,12 @@ static void described(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_tokenizer),
+
         cmocka_unit_test(refuses_other_formats),
         cmocka_unit_test(repeats_warnings),
         cmocka_unit_test(names_short_text),
         cmocka_unit_test(cached),
+        cmocka_unit_test(reads_rows),
         cmocka_unit_test(same_from_every_format),
         cmocka_unit_test(separate_documents),
         cmocka_unit_test(suggestions),

@@ -38,7 +38,6 @@ static const Sample samples[] = {
     {STARTS("]\0\0\x80\0\xff\xff"), 0, "", "compressed with lzma"},
     {STARTS("II*\0\x08"), 0, "", "a TIFF image"},
     {STARTS("%PDF-1.7\n"), 0, "", "a PDF document"},
-    {STARTS("PAR1\x15"), 0, "", "a Parquet table"},
     {STARTS("ARROW1\0\0"), 0, "", "an Arrow table"},
     {STARTS("\xff\xff\xff\xff\x98\1"), 0, "", "an Arrow stream"},
     {STARTS("\x93NUMPY\1\0"), 0, "", "a NumPy array"},
