@@ -179,10 +179,13 @@ MUST_USE Status ckpt_resume_dir(const char *run_dir, int64_t from, const RootDis
 typedef struct ModelDir {
     char *path;
     FILE *lock; /* weft.json with a shared lock; NULL if it has none */
+    bool temporary;
 } ModelDir;
 
-/* Resolves a model's path: the newest checkpoint of a run, or the directory itself, not a link to it.
- * It need not exist. */
+/* Whether a model's path is a file rather than a directory: GGUF. */
+bool model_path_is_file(const char *path);
+/* Resolves a model's path: the newest checkpoint of a run, or the directory itself, not a link to it, which
+ * need not exist. A GGUF file becomes a temporary directory, with a link to the file. */
 MUST_USE Status model_dir_open(ModelDir *ret_dir, const char *path);
 void model_dir_done(ModelDir *dir);
 /* The number of workers of a checkpoint, of replicas with residuals, and of those that divide the experts. */

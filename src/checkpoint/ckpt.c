@@ -25,6 +25,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksums.h"
 #include "checkpoint/ckpt_save.h"
+#include "checkpoint/gguf_read.h"
 
 #define CHECKPOINTS "checkpoints"
 #define LATEST      "latest"
@@ -580,6 +581,7 @@ static Status lock_checkpoint(const char *dir, const char *mode, int kind, FILE 
 }
 
 void model_dir_done(ModelDir *dir) {
+    if (dir->temporary) status_free(dir_remove(dir->path));
     free(dir->path);
     if (dir->lock) fclose(dir->lock);
     *dir = (ModelDir){0};
@@ -597,10 +599,19 @@ static Status try_open(ModelDir *dir, const char *path, bool *ret_gone) {
     return OK;
 }
 
+bool model_path_is_file(const char *path) {
+    return gguf_is_path(path) && path_exists(path) && !path_is_dir(path);
+}
+
 Status model_dir_open(ModelDir *ret_dir, const char *path) {
     enum { TRIES = 1000 };
     CLEANUP(model_dir_done) ModelDir dir = {0};
     bool gone = true;
+    if (model_path_is_file(path)) {
+        TRY(gguf_unpack(path, &dir.path));
+        dir.temporary = true;
+        return MOVE(ret_dir, dir);
+    }
     for (int i = 0; gone && i < TRIES; i++) { /* the run may remove a checkpoint before it is locked */
         model_dir_done(&dir);
         TRY(try_open(&dir, path, &gone));

@@ -10,6 +10,7 @@ static int64_t min_count(int64_t a, int64_t b) {
 }
 
 Status values_read(float *dst, const SafeTensor *tensor, int64_t first, int64_t count) {
+    if (tensor->read) return tensor->read(tensor, first, count, dst);
     size_t size = dtype_size(tensor->dtype);
     const unsigned char *src = tensor->data + (size_t)first * size;
     if (tensor->dtype == DT_F32) {

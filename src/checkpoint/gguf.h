@@ -1,4 +1,5 @@
-/* GGUF, the model files of llama.cpp: causal models, and BERT as an embedding model. weft only writes them.
+/* GGUF, the model files of llama.cpp: causal models, and BERT as an embedding model. This writes them;
+ * gguf_read.h reads them.
  *
  * A file (version 3, little-endian) is a header, metadata, a list of tensors, and their data, aligned to 32
  * bytes. Matrices are rows of input features, as in weft; those of experts are one tensor with three dims.

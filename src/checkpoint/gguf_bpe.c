@@ -44,6 +44,16 @@ static const struct Pre {
               "[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
 };
 
+bool gguf_pre_find(const char *name, GgufPre *ret_pre) {
+    for (size_t i = 0; i < sizeof pres / sizeof *pres; i++) {
+        const struct Pre *pre = &pres[i];
+        if (strcmp(pre->name, name)) continue;
+        *ret_pre = (GgufPre){pre->split, pre->digits, pre->words, pre->ignore_merges};
+        return true;
+    }
+    return false;
+}
+
 static bool has_type(const json_t *step, const char *type) {
     const char *name = json_string_value(json_object_get(step, "type"));
     return name && !strcmp(name, type);

@@ -9,16 +9,6 @@
 #include "checkpoint/checkpoint.h"
 #include "model/family.h"
 
-/* Types of tokens, numbered as in the file. */
-enum {
-    TYPE_NORMAL = 1,
-    TYPE_UNKNOWN = 2,
-    TYPE_CONTROL = 3,
-    TYPE_USER_DEFINED = 4,
-    TYPE_UNUSED = 5,
-    TYPE_BYTE = 6
-};
-
 /* The tokenizer that is written, and the model that it belongs to. */
 typedef struct Vocabulary {
     const Tokenizer *tokenizer;

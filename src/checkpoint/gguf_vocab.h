@@ -21,6 +21,26 @@ void gguf_bpe_done(GgufBpe *bpe);
 MUST_USE Status gguf_bpe_find(const Tokenizer *tokenizer, const json_t *json, const char *from,
                               GgufBpe *ret_bpe);
 
+/* A pre-tokenizer of byte-level BPEs that weft reads and writes. */
+typedef struct GgufPre {
+    const char *split; /* expression of a Split, or NULL */
+    bool digits;       /* digits are split one by one */
+    bool words;        /* ByteLevel splits into GPT-2's words */
+    bool ignore_merges;
+} GgufPre;
+/* False if weft does not know the name. */
+bool gguf_pre_find(const char *name, GgufPre *ret_pre);
+
+/* Types of tokens, numbered as in the file. */
+enum {
+    TYPE_NORMAL = 1,
+    TYPE_UNKNOWN = 2,
+    TYPE_CONTROL = 3,
+    TYPE_USER_DEFINED = 4,
+    TYPE_UNUSED = 5,
+    TYPE_BYTE = 6
+};
+
 /* The keys of the tokenizer in `dir`, with its chat template. Without a tokenizer, those of the bytes, or of
  * no vocabulary. */
 MUST_USE Status gguf_put_vocab(GgufMeta *meta, const char *dir, const ModelConfig *config);

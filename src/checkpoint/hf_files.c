@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "checkpoint/gguf_read.h"
 
 static Status open_file(HfFiles *files, const char *name, const SafeFile **ret_file) {
     CLEANUP(mem_freep) char *path = NULL;
@@ -98,12 +99,24 @@ static Status exists_in(const char *dir, const char *name, bool *ret_exists) {
     return OK;
 }
 
+static Status open_gguf(HfFiles *files) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, files->dir, GGUF_WEIGHTS));
+    TRY(mem_grow(&files->file, &files->capacity, 1, sizeof *files->file));
+    TRY(gguf_open(&files->file[0], path));
+    files->count = 1;
+    files->gguf = true;
+    return add_tensors(files);
+}
+
 static Status open_any(HfFiles *files) {
-    bool single = false, index = false, int8 = false, sparse = false, pickle = false, pickle_index = false;
+    bool single = false, index = false, gguf = false, int8 = false, sparse = false, pickle = false,
+         pickle_index = false;
     TRY(exists_in(files->dir, HF_WEIGHTS, &single));
     TRY(exists_in(files->dir, HF_INT8, &int8));
     TRY(exists_in(files->dir, HF_SPARSE, &sparse));
     TRY(exists_in(files->dir, HF_INDEX, &index));
+    TRY(exists_in(files->dir, GGUF_WEIGHTS, &gguf));
     TRY(exists_in(files->dir, "pytorch_model.bin", &pickle));
     TRY(exists_in(files->dir, "pytorch_model.bin.index.json", &pickle_index));
     if (single || ((int8 || sparse) && !index)) {
@@ -112,6 +125,7 @@ static Status open_any(HfFiles *files) {
         return add_tensors(files);
     }
     if (index) return open_index(files);
+    if (gguf) return open_gguf(files);
     if (pickle || pickle_index)
         return FAILED(
             "%s: weft does not read pytorch_model.bin (a Python pickle); load the model in transformers "
@@ -151,6 +165,30 @@ DType hf_files_dtype(const HfFiles *files) {
     for (DType dtype = DT_F32; dtype <= DT_F64; dtype++)
         if (bytes[dtype] > bytes[dominant]) dominant = dtype;
     return dominant;
+}
+
+static Status fits(const SafeTensor *tensor, DType dtype, bool *ret_fits) {
+    enum { CHUNK = 1 << 10 };
+    float values[CHUNK], back[CHUNK];
+    uint16_t halves[CHUNK];
+    int64_t count = (int64_t)(tensor->bytes / sizeof *values);
+    for (int64_t at = 0; at < count && *ret_fits; at += CHUNK) {
+        int64_t n = count - at < CHUNK ? count - at : CHUNK;
+        TRY(values_read(values, tensor, at, n));
+        TRY(dtype_convert(halves, dtype, values, DT_F32, (size_t)n));
+        TRY(dtype_convert(back, DT_F32, halves, dtype, (size_t)n));
+        *ret_fits = !memcmp(values, back, (size_t)n * sizeof *values);
+    }
+    return OK;
+}
+
+Status hf_files_exact_dtype(const HfFiles *files, DType *ret_dtype) {
+    DType dtype = hf_files_dtype(files);
+    bool half = dtype == DT_BF16 || dtype == DT_F16, exact = true;
+    for (size_t i = 0; half && exact && i < files->entries; i++)
+        if (files->entry[i].tensor->dtype == DT_F32) TRY(fits(files->entry[i].tensor, dtype, &exact));
+    *ret_dtype = exact ? dtype : DT_F32;
+    return OK;
 }
 
 HfEntry *hf_files_find(HfFiles *files, const char *name) {

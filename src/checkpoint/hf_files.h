@@ -21,16 +21,20 @@ typedef struct HfFiles {
     size_t count, capacity;
     HfEntry *entry; /* sorted by name */
     size_t entries, entries_capacity;
+    bool gguf; /* the tensors have the names of GGUF (gguf_read.h) */
 } HfFiles;
 
 /* Opens model.safetensors; if absent, int8.safetensors or sparse.safetensors; or the weight files that
- * model.safetensors.index.json lists. */
+ * model.safetensors.index.json lists; or model.gguf. */
 MUST_USE Status hf_files_open(HfFiles **ret_files, const char *dir);
 void hf_files_free(HfFiles *files);
 DEFINE_FREEP(HfFiles, hf_files)
 
 /* The floating-point type with the most bytes; DT_F32 if there is no floating-point tensor. */
 DType hf_files_dtype(const HfFiles *files);
+/* DT_F32 instead, if values of fp32 tensors would change: GGUF files have norms in fp32 beside other types.
+ */
+MUST_USE Status hf_files_exact_dtype(const HfFiles *files, DType *ret_dtype);
 HfEntry *hf_files_find(HfFiles *files, const char *name); /* NULL if not found */
 
 #endif

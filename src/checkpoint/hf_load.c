@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf_read.h"
 #include "checkpoint/hf_files.h"
 #include "checkpoint/hf_names.h"
 #include "checkpoint/hf_quantized.h"
@@ -178,7 +179,8 @@ static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *
     if (desc->packing) return check_quantized(loader, desc);
     CLEANUP(hf_tensors_done) HfTensorList wanted = {0};
     CLEANUP(mem_freep) const SafeTensor **tensor = NULL;
-    TRY(hf_tensors(loader->model->config.family, desc, &wanted));
+    const Family *family = loader->model->config.family;
+    TRY(loader->files->gguf ? gguf_tensors(family, desc, &wanted) : hf_tensors(family, desc, &wanted));
     TRY(mem_new(wanted.count, sizeof *tensor, &tensor));
     int count = (int)wanted.count, found = 0;
     for (int i = 0; i < count; i++) {

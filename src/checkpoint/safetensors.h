@@ -11,6 +11,7 @@
 #ifndef WEFT_CHECKPOINT_SAFETENSORS_H
 #define WEFT_CHECKPOINT_SAFETENSORS_H
 
+#include "base/fs.h"
 #include "base/json.h"
 #include "tensor/dtype.h"
 
@@ -24,6 +25,10 @@ typedef struct SafeTensor {
     int64_t dim[SAFE_DIMS];
     const unsigned char *data;
     size_t bytes;
+    /* Tensors of other formats: reads `count` values from element `first` on, as fp32, by `layout`. NULL:
+     * `data` has values of `dtype`, row-major. `bytes` is what these would take. */
+    Status (*read)(const struct SafeTensor *tensor, int64_t first, int64_t count, float *ret_values);
+    int64_t layout[SAFE_DIMS + 1];
 } SafeTensor;
 
 typedef struct SafeFile SafeFile;
@@ -32,6 +37,10 @@ typedef struct SafeFile SafeFile;
 MUST_USE Status safe_open(SafeFile **ret_file, const char *path);
 /* The same for a file in memory, which the caller owns and keeps valid; `from` names it in errors. */
 MUST_USE Status safe_parse(SafeFile **ret_file, const void *data, size_t size, const char *from);
+/* The tensors of a file of another format, which its reader has validated. Takes over the map, the array and
+ * the names in it. */
+MUST_USE Status safe_adopt(SafeFile **ret_file, const char *path, FileMap *map, SafeTensor **tensor,
+                           size_t count);
 void safe_free(SafeFile *file);
 DEFINE_FREEP(SafeFile, safe)
 

@@ -17,6 +17,7 @@ struct SafeFile {
     SafeTensor *tensor;
     size_t count;
     const SafeTensor **by_name;
+    bool adopted; /* the tensors' names are the file's own */
 };
 
 static const struct {
@@ -167,6 +168,13 @@ static Status check_coverage(const SafeFile *file, const unsigned char *data, si
     return OK;
 }
 
+static Status index_names(SafeFile *file) {
+    TRY(mem_new(file->count + 1, sizeof(SafeTensor *), &file->by_name));
+    for (size_t i = 0; i < file->count; i++) file->by_name[i] = &file->tensor[i];
+    qsort(file->by_name, file->count, sizeof(SafeTensor *), by_name);
+    return OK;
+}
+
 static Status parse_header(SafeFile *file, const unsigned char *data, size_t size) {
     TRY(mem_new(json_object_size(file->header), sizeof *file->tensor, &file->tensor));
     const char *key;
@@ -181,10 +189,7 @@ static Status parse_header(SafeFile *file, const unsigned char *data, size_t siz
     }
     qsort(file->tensor, file->count, sizeof *file->tensor, by_offset);
     TRY(check_coverage(file, data, size));
-    TRY(mem_new(file->count, sizeof(SafeTensor *), &file->by_name));
-    for (size_t i = 0; i < file->count; i++) file->by_name[i] = &file->tensor[i];
-    qsort(file->by_name, file->count, sizeof(SafeTensor *), by_name);
-    return OK;
+    return index_names(file);
 }
 
 static Status parse_file(SafeFile *file, const unsigned char *data, size_t size) {
@@ -227,11 +232,25 @@ Status safe_parse(SafeFile **ret_file, const void *data, size_t size, const char
     return MOVE(ret_file, file);
 }
 
+Status safe_adopt(SafeFile **ret_file, const char *path, FileMap *map, SafeTensor **tensor, size_t count) {
+    CLEANUP(safe_freep) SafeFile *file = NULL;
+    TRY(file_new(&file, path));
+    file->map = *map;
+    file->tensor = *tensor;
+    file->count = count;
+    file->adopted = true;
+    *map = (FileMap){0};
+    *tensor = NULL;
+    TRY(index_names(file));
+    return MOVE(ret_file, file);
+}
+
 void safe_free(SafeFile *file) {
     if (!file) return;
     free(file->path);
     file_map_done(&file->map);
     json_decref(file->header);
+    for (size_t i = 0; file->adopted && i < file->count; i++) free((char *)(uintptr_t)file->tensor[i].name);
     free(file->tensor);
     free(file->by_name);
     free(file);

@@ -122,6 +122,9 @@ static Status receive_tensor(float *dst, const ParamSlot *slot, int64_t from, in
                              const HfTensor *wanted, const SafeTensor *tensor, const RootDisk *disk) {
     CLEANUP(dev_free) Buffer buffer = {0};
     Group *group = disk->group;
+    if (tensor->read)
+        return FAILED("tensor '%s': weights that only one rank has must be in safetensors files",
+                      tensor->name);
     int64_t size = (int64_t)dtype_size(tensor->dtype), total = hf_tensor_count(wanted);
     int64_t row = wanted->transposed ? wanted->dim[1] : 1, most = BROADCAST_BYTES / (row * size) * row;
     if (most < row) most = row;

@@ -30,7 +30,7 @@ static const char *const dtype_choices[] = {"same", "fp32", "bf16", "fp16", "q8_
 /* clang-format off */
 static const Option table[] = {
     {OPT_TEXT("model", ConvertConfig, model, "DIR"), .required = true,
-     .help = "Checkpoint directory, or run directory (its newest checkpoint)."},
+     .help = "Checkpoint directory, run directory (its newest checkpoint), or GGUF file."},
     {OPT_TEXT("out", ConvertConfig, out, "DIR"), .required = true,
      .help = "New or empty directory for the converted checkpoint, or a new file NAME.gguf for llama.cpp."},
     {OPT_CHOICE("dtype", ConvertConfig, dtype, "TYPE", dtype_choices), .fallback = "same",
@@ -158,6 +158,7 @@ static Status choose_dtype(const ConvertConfig *config, const char *dir, DType *
     CLEANUP(hf_files_freep) HfFiles *files = NULL;
     TRY(hf_files_open(&files, dir));
     DType dtype = hf_files_dtype(files);
+    if (files->gguf) TRY(hf_files_exact_dtype(files, &dtype));
     *ret_dtype = dtype == DT_F64 ? DT_F32 : dtype; /* weft has no fp64 weights */
     return OK;
 }
@@ -264,7 +265,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const char *dtype = dtype_name(work.dtype);
     TRY(is_gguf(config) ? save_gguf(&work, config, &dtype) : save(&work, config));
     int64_t count = model_params(work.model);
-    json_t *result = json_pack("{s:s, s:s, s:s, s:I, s:o, s:o}", "model", work.dir, "out", config->out,
+    json_t *result = json_pack("{s:s, s:s, s:s, s:I, s:o, s:o}", "model", config->model, "out", config->out,
                                "dtype", dtype, "params_total", (json_int_t)count, "fresh",
                                show_names(work.report.missing, work.report.missing_count), "left_out",
                                show_names(work.report.unexpected, work.report.unexpected_count));
@@ -301,8 +302,8 @@ const Command command_convert = {
     .name = "convert",
     .summary = "change a checkpoint's data type, file size, heads or experts",
     .description =
-        "Reads a checkpoint from weft or Hugging Face transformers and writes one that both load, including "
-        "the tokenizer files. Never overwrites files.\n"
+        "Reads a checkpoint from weft or Hugging Face transformers, or a GGUF file in fp32, fp16, bf16, q8_0 or q4_0, "
+        "and writes one that both load, including the tokenizer files. Never overwrites files.\n"
         "A name that ends in .gguf writes one file for llama.cpp, vocabulary included; BERT becomes an "
         "embedding model with mean pooling, without its output heads. Norms, biases, position and type "
         "embeddings stay fp32; in q4_0 files the token embedding and the output matrix are q8_0. llama.cpp "

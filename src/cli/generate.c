@@ -24,8 +24,8 @@ enum { DEFAULT_TOKENS = 128, CHAT_TOKENS = 1024, SAMPLES_LIMIT = 1 << 20, BEAMS_
 /* clang-format off */
 static const Option prompt_options[] = {
     {OPT_TEXT("model", GenerateConfig, model, "DIR"), .required = true, .per_rank = PER_RANK_PATH,
-     .help = "Directory of a language model's checkpoint (of any family but BERT), or run directory (its newest "
-             "checkpoint)."},
+     .help = "Directory of a language model's checkpoint (of any family but BERT), run directory (its newest "
+             "checkpoint), or GGUF file."},
     {OPT_TEXT("tokenizer", GenerateConfig, tokenizer, "DIR"), .shown = "the files in the model's directory",
      .per_rank = PER_RANK_PATH,
      .help = "Tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},

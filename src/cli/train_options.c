@@ -49,7 +49,7 @@ static const char *const divergence_choices[] = {"stop", "warn", "skip", "rollba
 /* clang-format off */
 static const Option model_table[] = {
     {OPT_TEXT("model", Settings, model.name, "NAME|DIR"), .per_rank = PER_RANK_MODEL, .fallback = "gpt2-mini",
-     .help = "A preset with random weights, or the directory of a weft or Hugging Face checkpoint. "
+     .help = "A preset with random weights, the directory of a weft or Hugging Face checkpoint, or a GGUF file. "
              "Presets: %s.", .names = config_presets},
     {OPT_TEXT("tokenizer", Settings, data.text.tokenizer, "DIR"), .per_rank = PER_RANK_MODEL, .shown = "the model's own, else bytes",
      .help = "Tokenizer for text: a directory with its files, or bytes. It sets the vocabulary size of a "

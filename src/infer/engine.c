@@ -25,7 +25,7 @@ static Status check_generates(const char *dir, const ModelConfig *config) {
 
 Status engine_find(const char *dir, ModelDir *ret_dir, ModelConfig *ret_config) {
     char hint[RELEASED_HINT];
-    if (!path_is_dir(dir))
+    if (!path_is_dir(dir) && !model_path_is_file(dir))
         return FAILED("%s: %s; expected a checkpoint directory%s", dir,
                       path_exists(dir) ? "not a directory" : "no such directory",
                       path_exists(dir) ? "" : released_hint(dir, false, hint));

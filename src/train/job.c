@@ -439,7 +439,8 @@ Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     TRY(parse_format(settings->data.format, &job->format));
     job->first = !run->mesh || run->mesh->rank == 0;
     TRY(resolve_device(job));
-    if (path_is_dir(settings->model.name)) TRY(model_dir_open(&job->source, settings->model.name));
+    if (path_is_dir(settings->model.name) || model_path_is_file(settings->model.name))
+        TRY(model_dir_open(&job->source, settings->model.name));
     job->model_dir = job->source.path;
     if (settings->ckpt.files) TRY(open_mirrors(job));
     TRY(job_resolve_data(job));

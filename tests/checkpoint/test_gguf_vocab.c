@@ -3,6 +3,7 @@
 #include "fixture.h"
 
 #include "checkpoint/gguf_file.h"
+#include "checkpoint/gguf_read.h"
 #include "checkpoint/gguf_vocab.h"
 
 enum { VOCAB = 300 };
@@ -249,6 +250,100 @@ static void chat_templates(void **state) {
     gguf_meta_done(&meta);
 }
 
+/* ---- reading ---- */
+
+/* A file with the keys of the fixture's tokenizer and no tensors. */
+static const char *write_keys(const Fixture *fixture, const ModelConfig *config) {
+    GgufMeta meta = {0}, file = {0};
+    const char *path = path_of(fixture, "keys.gguf");
+    assert_ok(gguf_put_vocab(&meta, fixture->dir, config));
+    assert_ok(meta_bytes(&file, "GGUF", 4));
+    assert_ok(meta_u32(&file, 3));
+    assert_ok(meta_u64(&file, 0));
+    assert_ok(meta_u64(&file, meta.count));
+    assert_ok(meta_bytes(&file, meta.data, meta.size));
+    assert_ok(file_replace(path, file.data, file.size));
+    gguf_meta_done(&meta);
+    gguf_meta_done(&file);
+    return path;
+}
+
+static void assert_same_tokens(const Tokenizer *a, const Tokenizer *b) {
+    static const char *const texts[] = {"ab",
+                                        "a b ab  abab\n",
+                                        "  ab",
+                                        "12345 ab's",
+                                        "<s>ab</s>",
+                                        "<|end|>ab<|first|>",
+                                        "\xC3\xA4"
+                                        "b",
+                                        "\xE4\xB8\xAD ab \xF0\x9F\x98\x80",
+                                        "a",
+                                        "The cats unaffable"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        CLEANUP(encoder_freep) Encoder *one = NULL, *other = NULL;
+        TokenList x = {0}, y = {0};
+        assert_ok(encoder_new(&one, a, NULL));
+        assert_ok(encoder_new(&other, b, NULL));
+        assert_ok(encoder_add(one, texts[i], strlen(texts[i]), &x));
+        assert_ok(encoder_add(other, texts[i], strlen(texts[i]), &y));
+        assert_int_equal(x.count, y.count);
+        assert_memory_equal(x.ids, y.ids, x.count * sizeof *x.ids);
+        token_list_done(&x);
+        token_list_done(&y);
+    }
+    const TokenTemplate *x = tokenizer_template(a, false), *y = tokenizer_template(b, false);
+    assert_int_equal(x->count, y->count);
+    for (size_t i = 0; i < x->count; i++) assert_int_equal(x->pieces[i].kind, y->pieces[i].kind);
+}
+
+/* The tokenizer of the file gives the ids of the one that it was made from. */
+static void assert_restored(const Fixture *fixture, const ModelConfig *config) {
+    CLEANUP(gguf_file_done) GgufFile file = {0};
+    CLEANUP(tokenizer_freep) Tokenizer *original = NULL, *restored = NULL;
+    const char *dir = path_of(fixture, "restored");
+    assert_ok(gguf_file_open(&file, write_keys(fixture, config)));
+    assert_ok(dir_make(dir));
+    assert_ok(gguf_write_tokenizer(&file, dir));
+    assert_ok(tokenizer_load(&original, fixture->dir));
+    assert_ok(tokenizer_load(&restored, dir));
+    assert_same_tokens(original, restored);
+    assert_ok(dir_remove(dir));
+}
+
+static void restored(void **state) {
+    const Fixture *fixture = *state;
+    ModelConfig config = config_of();
+    json_t *json = byte_level(split(REGEX("\\p{N}{1,3}")), true);
+    json_object_set_new(json, "post_processor", first_token("<|first|>"));
+    put_tokenizer(fixture, json);
+    assert_restored(fixture, &config);
+    put_tokenizer(fixture, byte_level(split(REGEX("\\p{N}")), false));
+    assert_restored(fixture, &config);
+    put_tokenizer(fixture, sentencepiece(MERGES));
+    assert_restored(fixture, &config);
+    assert_int_equal(unlink(path_of(fixture, "tokenizer.json")), 0);
+    put_file(path_of(fixture, "vocab.txt"),
+             "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n##b\nthe\ncat\n##s\nun\n##aff\n##able\n");
+    assert_ok(config_preset("bert-tiny", &config));
+    config.vocab = 14;
+    assert_restored(fixture, &config);
+}
+
+/* A pre-tokenizer that weft does not know: no tokenizer, rather than another one. */
+static void not_restored(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(gguf_file_done) GgufFile file = {0};
+    ModelConfig config = config_of();
+    put_tokenizer(fixture, byte_level(split(REGEX("\\p{N}")), false));
+    assert_ok(gguf_file_open(&file, write_keys(fixture, &config)));
+    json_object_set_new(file.meta, "tokenizer.ggml.pre", json_string("tekken"));
+    const char *dir = path_of(fixture, "restored");
+    assert_ok(dir_make(dir));
+    assert_ok(gguf_write_tokenizer(&file, dir));
+    assert_true(dir_is_empty(dir));
+}
+
 static void refusals(void **state) {
     const Fixture *fixture = *state;
     assert_refused(fixture, byte_level(split("\\p{L}+|\\s+"), false), "its pre-tokenizer differs from");
@@ -293,6 +388,7 @@ static void tokenizer_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {CASE(llama_3),        CASE(qwen_and_smollm), CASE(llama_2),
-                                       CASE(chat_templates), CASE(refusals),        CASE(tokenizer_model)};
+                                       CASE(chat_templates), CASE(refusals),        CASE(restored),
+                                       CASE(not_restored),   CASE(tokenizer_model)};
     return cmocka_run_group_tests_name("checkpoint.gguf_vocab", tests, NULL, NULL);
 }

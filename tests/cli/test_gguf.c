@@ -357,6 +357,62 @@ static void decoder_files(void **state) {
     for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) assert_decoder(&decoders[i]);
 }
 
+/* ---- reading ---- */
+
+/* A file that was read and written again is the same, whatever its type: weights, sizes and vocabulary. */
+static void assert_round_trip(const char *model, const char *dtype) {
+    write_gguf(model, "once.gguf", dtype);
+    assert_runs(program_run("convert", at("once.gguf"), at("read"), "--json"));
+    write_gguf(at("read"), "twice.gguf", dtype);
+    assert_runs(shell("cmp once.gguf twice.gguf && rm -r once.gguf twice.gguf read"));
+}
+
+static void round_trips(void **state) {
+    static const char *const models[] = {"gpt2",           "llama",   "llama-3", "llama-bias", "llama-yarn",
+                                         "llama-longrope", "mistral", "mixtral", "olmoe",      "bert-bare"};
+    static const char *const dtypes[] = {"fp32", "bf16", "fp16", "q8_0", "q4_0"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char path[512];
+        snprintf(path, sizeof path, CASES "%s", models[i]);
+        assert_round_trip(path, "fp32");
+        for (int k = 1; k < 5 && i < 2; k++) assert_round_trip(path, dtypes[k]);
+    }
+    assert_round_trip(at("qwen2"), "fp32"); /* which decoder_files has made */
+    assert_round_trip(at("qwen3"), "fp32");
+}
+
+/* A run's file generates, evaluates and trains as the run does. */
+static void used_as_model(void **state) {
+    put_sentences("text.txt", 200, 1, false);
+    assert_runs(program_run("train", "--model", "llama-1m", "--hidden", "32", "--heads", "4", "--layers", "2",
+                            "--data", at("text.txt"), "--seq", "32", "--batch", "2", "--steps", "2", "--out",
+                            at("gguf-run"), "--json"));
+    write_gguf(at("gguf-run"), "gguf-run.gguf", "fp32");
+    Ran one = program_run("generate", at("gguf-run"), "A text", "--greedy", "--max-tokens", "8");
+    Ran other = program_run("generate", at("gguf-run.gguf"), "A text", "--greedy", "--max-tokens", "8");
+    assert_int_equal(other.code, 0);
+    assert_string_equal(one.out, other.out);
+    ran_done(&one);
+    ran_done(&other);
+    one = program_run("eval", at("gguf-run"), "--data", at("text.txt"), "--json");
+    other = program_run("eval", at("gguf-run.gguf"), "--data", at("text.txt"), "--json");
+    assert_true(number_in(&one, "loss") == number_in(&other, "loss"));
+    ran_done(&one);
+    ran_done(&other);
+    assert_runs(program_run("train", "--model", at("gguf-run.gguf"), "--data", at("text.txt"), "--seq", "32",
+                            "--batch", "2", "--steps", "1", "--out", at("tuned"), "--json"));
+}
+
+static void bad_files(void **state) {
+    put_text("bad.gguf", "GGUF and then something else");
+    assert_refused(1, "bad.gguf: GGUF version", "convert", at("bad.gguf"), at("no"));
+    put_text("bad.gguf", "no");
+    assert_refused(1, "bad.gguf: not a valid GGUF file: it is truncated", "generate", at("bad.gguf"), "A");
+    write_gguf(CASES "llama", "cut.gguf", "fp32");
+    assert_runs(shell("truncate -s -100 cut.gguf"));
+    assert_refused(1, "is outside the file; is it complete?", "generate", at("cut.gguf"), "A");
+}
+
 /* ---- mixtures of experts ---- */
 
 /* The matrices of all experts of a layer, one per tensor of the model: `theirs` has the layer and the expert.
@@ -593,12 +649,13 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference_rounding),   cmocka_unit_test(gpt2_files),
-        cmocka_unit_test(bert_files),           cmocka_unit_test(decoder_files),
-        cmocka_unit_test(byte_vocabulary),      cmocka_unit_test(bpe_vocabulary),
-        cmocka_unit_test(wordpiece_vocabulary), cmocka_unit_test(refusals),
-        cmocka_unit_test(scaled_frequencies),   cmocka_unit_test(scaled_positions),
-        cmocka_unit_test(mixture_files),
+        cmocka_unit_test(reference_rounding), cmocka_unit_test(gpt2_files),
+        cmocka_unit_test(bert_files),         cmocka_unit_test(decoder_files),
+        cmocka_unit_test(round_trips),        cmocka_unit_test(used_as_model),
+        cmocka_unit_test(bad_files),          cmocka_unit_test(byte_vocabulary),
+        cmocka_unit_test(bpe_vocabulary),     cmocka_unit_test(wordpiece_vocabulary),
+        cmocka_unit_test(refusals),           cmocka_unit_test(scaled_frequencies),
+        cmocka_unit_test(scaled_positions),   cmocka_unit_test(mixture_files),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
