@@ -13,7 +13,8 @@ typedef enum {
 #define HEAD(NAME, name, title, class, losses)        HEAD_##NAME,
 #define JOINT(NAME, name, TASK, title, class, losses) HEAD_##NAME,
 #include "model/heads.def"
-    HEAD_COUNT
+    HEAD_COUNT,
+    HEAD_NONE = HEAD_COUNT /* the hidden states, where outputs are chosen */
 } HeadId;
 typedef enum {
 #define HEAD(NAME, name, title, class, losses)        OUTPUT_##NAME = 1 << HEAD_##NAME,

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/parts/common.h"
+
 static const struct {
     const Head *head;
     const char *name, *class;
@@ -45,6 +47,15 @@ const char *head_names(unsigned mask, const char *last, char text[HEAD_NAMES]) {
     }
     if (last) snprintf(text + used, HEAD_NAMES - used, "%s%s", used ? " or " : "", last);
     return text;
+}
+
+int64_t output_width(const ModelConfig *config, HeadId id, int tp) {
+    if (id == HEAD_NONE) return config->hidden;
+    return tp > 1 && head_at(id)->traits.vocab ? vocab_local(config, tp) : head_at(id)->width(config);
+}
+
+bool output_pooled(HeadId id) {
+    return id != HEAD_NONE && head_at(id)->traits.pooled;
 }
 
 HeadId heads_first(unsigned mask) {

@@ -48,6 +48,11 @@ unsigned head_find(const char *name, unsigned mask);
 enum { HEAD_NAMES = 256 };
 const char *head_names(unsigned mask, const char *last, char text[HEAD_NAMES]);
 
+/* Values that a head has per row, on a rank of `tp` that divide a vocabulary; of HEAD_NONE the hidden size.
+ */
+int64_t output_width(const ModelConfig *config, HeadId id, int tp);
+bool output_pooled(HeadId id);
+
 /* The first head in the mask. */
 HeadId heads_first(unsigned mask);
 /* Those of these properties that any head in the mask has. */

@@ -416,7 +416,9 @@ Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor
 }
 
 Status output_logits(const Block *head, Pass *pass, HeadId which, Tensor out, Tensor x) {
-    return head->ops->logits(head, pass, which, out, x);
+    if (which != HEAD_NONE) return head->ops->logits(head, pass, which, out, x);
+    if (head->ops->hidden) return head->ops->hidden(head, pass, out, x);
+    return convert(pass->exec, out, x);
 }
 
 bool model_param_next(const Model *model, ModelParam *param) {
@@ -441,7 +443,8 @@ const char *model_param_name(const Model *model, int number) {
 }
 
 size_t output_logits_scratch(const Block *head, HeadId which, int64_t rows) {
-    return head->ops->logits_scratch(head, which, rows);
+    bool plain = which == HEAD_NONE && !head->ops->hidden;
+    return plain ? 0 : head->ops->logits_scratch(head, which, rows);
 }
 
 void block_views(const Block *block, const Unit *unit, void *const *flat, DType dtype, Tensor *views) {

@@ -215,6 +215,7 @@ struct BlockOps {
     Status (*decode)(const Block *block, Pass *pass, Tensor y, Tensor x);
     /* Output heads only, see output_logits. */
     Status (*logits)(const Block *block, Pass *pass, HeadId which, Tensor out, Tensor x);
+    Status (*hidden)(const Block *block, Pass *pass, Tensor out, Tensor x); /* NULL: x as it is */
     size_t (*logits_scratch)(const Block *block, HeadId which, int64_t rows);
     /* FLOPs per token at sequence length T, forward and backward. */
     double (*flops)(const Block *block, int64_t T);
@@ -308,8 +309,9 @@ static inline bool block_is_layer(const Block *block) {
     return block->ops->kind == BLOCK_LAYER;
 }
 
-/* out (M,K): logits of an output head for rows x (M,C) of the last layer's output: K is the head's width
- * (model/head.h), and the rows are any or, if it is pooled, the first of each sequence. */
+/* out (M,K), fp32: logits of an output head for rows x (M,C) of the last layer's output: K is the head's
+ * width (model/head.h), of a vocabulary a rank's part, and the rows are any or, if it is pooled, the first of
+ * each sequence. HEAD_NONE: the hidden states after the last norm, of width C. */
 MUST_USE Status output_logits(const Block *head, Pass *pass, HeadId which, Tensor out, Tensor x);
 /* Bytes of scratch that output_logits needs for `rows` rows. */
 size_t output_logits_scratch(const Block *head, HeadId which, int64_t rows);

@@ -313,8 +313,21 @@ bool runner_overflowed(const Runner *runner, const StepResult *result);
  * NULL. Collective; all replicas must have the same number of batches. */
 MUST_USE Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double sums[LOSS_COUNT],
                             int64_t counts[LOSS_COUNT], int64_t hits[LOSS_COUNT]);
-/* A head's logits, in host memory `out` on all ranks of a replica: one row per position, or per sequence for
- * the next-sentence and classification heads. Heads over the vocabulary need tp = 1. Collective. */
+/* What to compute of a batch instead of losses. */
+typedef struct OutputWork {
+    HeadId head;         /* logits of this head; HEAD_NONE: the hidden states after the last norm */
+    const int32_t *rows; /* (count) rows b * T + t, ascending; NULL: all, or if the head is pooled the first
+                          * of each sequence */
+    int64_t count;
+    int64_t width; /* values per row: those that the head or the hidden size has, unless they are reduced */
+    /* Makes values of the complete logits of row i of these; called where the head is. NULL: the logits
+     * themselves. */
+    void (*reduce)(void *context, int64_t i, const float *logits, float *out);
+    void *context;
+} OutputWork;
+/* The values of these rows (rows,width), in host memory on all ranks of a replica. Collective. */
+MUST_USE Status runner_outputs(Runner *runner, const HostBatch *batch, const OutputWork *work, float *out);
+/* A head's logits: one row per position, or per sequence for the next-sentence and classification heads. */
 MUST_USE Status runner_logits(Runner *runner, const HostBatch *batch, HeadId head, float *out);
 
 /* Writes the state of delayed scaling to a checkpoint's progress, and restores it. */

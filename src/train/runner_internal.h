@@ -134,10 +134,13 @@ MUST_USE Status runner_balance_next(Runner *runner);
 
 /* ---- actions ---- */
 
-/* Requests a head's logits instead of losses; `out` is host memory for one micro-batch. */
+/* Requests outputs instead of losses, of one micro-batch. */
 typedef struct Scores {
-    HeadId head;
-    float *out;
+    const OutputWork *work;
+    const int32_t *rows;   /* (count) rows here of the work; NULL: all there are, in order */
+    const int32_t *number; /* (count) their numbers in the work */
+    int64_t count;
+    float *out; /* (rows of the work, width) in host memory */
 } Scores;
 
 /* The data of one execution of a schedule. */

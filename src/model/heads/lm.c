@@ -197,17 +197,29 @@ static Status forward_output(const Block *block, Pass *pass, Tensor y, Tensor x)
     return OK;
 }
 
-static Status logits_output(const Block *block, Pass *pass, HeadId which, Tensor out, Tensor x) {
-    if (which != HEAD_LM || !config_has(block->config, OUTPUT_LM))
-        return FAILED("the model has no %s head", head_name(which));
+/* h (M,C): the rows x after the last norm. */
+static Status last_norm(const Block *block, Pass *pass, Tensor x, Tensor *ret_h) {
     Bump bump = bump_over(pass->scratch);
     int64_t M = tensor_rows(x);
     NormStats stats = norm_stats(block->config, M, &bump);
-    Tensor h = tensor_take(&bump, tensor_2d(NULL, x.dtype, M, block->config->hidden));
+    *ret_h = tensor_take(&bump, tensor_2d(NULL, x.dtype, M, block->config->hidden));
     TRY(bump_check(&bump, "the head's scratch"));
-    TRY(norm_forward(pass->exec, block->config, h, stats, x, norm_of(block, pass->param, NORM_W)));
-    /* Without vocabulary padding. */
-    Tensor words = tensor_slice(block_param(block, pass->param, OUTPUT_W), 0, block->config->vocab);
+    return norm_forward(pass->exec, block->config, *ret_h, stats, x, norm_of(block, pass->param, NORM_W));
+}
+
+static Status hidden_output(const Block *block, Pass *pass, Tensor out, Tensor x) {
+    Tensor h;
+    TRY(last_norm(block, pass, x, &h));
+    return convert(pass->exec, out, h);
+}
+
+static Status logits_output(const Block *block, Pass *pass, HeadId which, Tensor out, Tensor x) {
+    Tensor h;
+    if (which != HEAD_LM || !config_has(block->config, OUTPUT_LM))
+        return FAILED("the model has no %s head", head_name(which));
+    TRY(last_norm(block, pass, x, &h));
+    /* With one rank without vocabulary padding. */
+    Tensor words = tensor_slice(block_param(block, pass->param, OUTPUT_W), 0, tensor_cols(out));
     return linear_forward(pass->exec, out, TENSOR_NONE, h, words, TENSOR_NONE, ACT_NONE);
 }
 
@@ -231,6 +243,7 @@ const BlockOps block_ops_lm_output = {
     .forward = forward_output,
     .backward = output_backward,
     .logits = logits_output,
+    .hidden = hidden_output,
     .logits_scratch = logits_scratch_output,
     .flops = flops_output,
     .grads_in_forward = true,

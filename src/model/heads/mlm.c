@@ -150,7 +150,9 @@ static Status loss(const Block *block, Pass *pass, HeadId id, Tensor dx, Tensor 
 static Status logits(const Block *block, Pass *pass, HeadId id, Tensor out, Tensor rows) {
     (void)id;
     Bump bump = bump_over(pass->scratch);
-    MlmScratch w = mlm_scratch(block, pass->shape, rows.dim[0], 0, &bump);
+    Shape shape = pass->shape;
+    shape.tp = 1; /* no loss is summed over ranks */
+    MlmScratch w = mlm_scratch(block, shape, rows.dim[0], 0, &bump);
     TRY(bump_check(&bump, "the masked-token head's scratch"));
     w.x = rows;
     w.logits = out;
