@@ -35,6 +35,7 @@
 
 #include <stdint.h>
 
+#include "base/json.h"
 #include "chat/template.h"
 #include "data/token_file.h"
 #include "model/model.h"
@@ -65,6 +66,9 @@ bool data_looks_like_squad(const char *text, size_t size);
  * names another, they are chat, as is a .json file that begins like that; one that looks like SQuAD is squad.
  * A file of a known format that is neither text nor token ids is an error (data/signature.h). */
 MUST_USE Status data_format_find(const char *path, const char *field, DataFormat *ret_format);
+
+/* Whether JSON lines are token ids, judging by the first line. */
+MUST_USE Status data_lines_are_ids(const char *path, bool *ret_ids);
 
 /* The signature of a file, after decompression; NULL: it has none that is known. */
 typedef struct Signature Signature;
@@ -109,7 +113,11 @@ typedef struct DataSpec {
     const ChatTemplate *chat; /* chat; NULL: the model has no template */
     LossOn loss_on;
     bool unpacked; /* chat: one conversation to a sequence */
-    bool windows;  /* lm: the dataset is only used through dataset_windows, so two tokens suffice */
+    bool unlabeled; /* rows to predict: records, whose files may also be lines of text, or ids; labels are
+                     * neither needed nor made */
+    bool named;     /* records and ids: keep the ids of rows, see dataset_id ... */
+    const char *id_field; /* ... which are in this field; NULL: in "id", if it is there */
+    bool windows;         /* lm: the dataset is only used through dataset_windows, so two tokens suffice */
     DataPart part;
     uint64_t seed;
 } DataSpec;
@@ -205,6 +213,17 @@ MUST_USE Status dataset_text(const Dataset *data, char **ret_text);
  * file order; for a single pass (evaluation) the caller must stop at dataset_count. The result depends only
  * on the data, the seed and the position, and threads may fill different batches concurrently. */
 MUST_USE Status dataset_fill(const Dataset *data, uint64_t position, bool shuffle, HostBatch *batch);
+
+/* The id of an example's row as it was in the file, or null; NULL: no row has one. And the number of its row,
+ * from 1 over all files. */
+const json_t *dataset_id(const Dataset *data, int64_t index);
+int64_t dataset_row(const Dataset *data, int64_t index);
+/* Whether examples of records are pairs, or those of ids have token types; the first one decides. */
+bool dataset_paired(const Dataset *data);
+/* Tokens in the longest example of records or ids, at most the sequence length. */
+int64_t dataset_longest(const Dataset *data);
+/* Changes the sequence length of such a dataset, to at least the longest example. */
+void dataset_set_seq(Dataset *data, int64_t seq);
 
 /* Sliding-window evaluation for lm on a stream: every token except the first is predicted exactly once.
  * Windows of T tokens start `stride` (1 to T) apart, and each scores only the tokens that the previous one

@@ -178,11 +178,41 @@ int64_t dataset_tokens(const Dataset *data) {
     return data->tokens;
 }
 
+const json_t *dataset_id(const Dataset *data, int64_t index) {
+    const json_t *names = data->format == FORMAT_IDS ? data->ids.names : data->examples.names;
+    return json_array_get(names, (size_t)(data->begin + index));
+}
+
+int64_t dataset_row(const Dataset *data, int64_t index) {
+    bool rows = format_is_examples(data->format) && data->format != FORMAT_CORNELL;
+    if (rows) return data->examples.example[data->begin + index].row;
+    return (data->format == FORMAT_IDS ? data->begin : 0) + index + 1;
+}
+
+bool dataset_paired(const Dataset *data) {
+    if (data->format == FORMAT_IDS) return data->ids.example[data->begin].has_types;
+    return data->examples.example[data->begin].paired;
+}
+
+int64_t dataset_longest(const Dataset *data) {
+    int64_t longest = 1, limit = data->spec.seq;
+    for (int64_t i = data->begin; i < data->begin + data->size; i++) {
+        int64_t length = data->format == FORMAT_IDS ? data->ids.example[i].length
+                                                    : example_length(&data->examples, (size_t)i, limit);
+        if (length > longest) longest = length;
+    }
+    return longest;
+}
+
+void dataset_set_seq(Dataset *data, int64_t seq) {
+    data->spec.seq = seq;
+}
+
 /* ---- what users should know ---- */
 
 Status dataset_check_counted(const Dataset *data, const char *const *paths) {
     const TaskData *task = task_data(data->spec.task);
-    if (data->format != FORMAT_IDS) return OK;
+    if (data->format != FORMAT_IDS || data->spec.unlabeled) return OK;
     bool counted = true;
     for (int64_t i = data->begin, end = data->begin + data->size; i < end; i++) {
         const IdsExample *example = &data->ids.example[i];
@@ -226,7 +256,8 @@ Status dataset_warning(const Dataset *data, char **ret_text) {
     if (data->format == FORMAT_CHAT) return chat_set_warning(&data->chats, data->spec.seq, ret_text);
     if (format_is_examples(data->format)) {
         TRY(example_set_text(&data->examples, ret_text));
-        return *ret_text || data->format != FORMAT_RECORDS ? OK : missing_label(data, ret_text);
+        bool labeled = data->format == FORMAT_RECORDS && !data->spec.unlabeled;
+        return *ret_text || !labeled ? OK : missing_label(data, ret_text);
     }
     return squad_counts_text(&data->squad.counts, ret_text);
 }
@@ -239,6 +270,17 @@ static void fill_targets(const float *targets, int64_t index, int64_t b, HostBat
     if (outputs)
         memcpy(batch->targets + (size_t)b * outputs, targets + (size_t)index * outputs,
                outputs * sizeof *targets);
+}
+
+/* Labels that no loss counts, unless the tokens themselves are labels. */
+static void fill_unlabeled(const Dataset *data, Slot slot, HostBatch *batch) {
+    int64_t T = batch->T, row = slot.b * T, next = batch->lens[slot.b] - 1;
+    bool own = task_data(data->spec.task)->windows;
+    for (int64_t t = 0; t < T; t++)
+        batch->labels[row + t] = own && t < next ? batch->tokens[row + t + 1] : LABEL_IGNORED;
+    batch->nsp[slot.b] = batch->classes[slot.b] = LABEL_IGNORED;
+    batch->span[slot.b] = batch->span[batch->B + slot.b] = (int32_t)T;
+    for (int64_t i = 0; i < batch->outputs; i++) batch->targets[slot.b * batch->outputs + i] = NAN;
 }
 
 static void fill_ids(const Dataset *data, Slot slot, HostBatch *batch) {
@@ -258,6 +300,7 @@ static void fill_ids(const Dataset *data, Slot slot, HostBatch *batch) {
     batch->span[slot.b] = example->start < example->length ? example->start : (int32_t)T;
     batch->span[batch->B + slot.b] = example->end < example->length ? example->end : (int32_t)T;
     batch->classes[slot.b] = example->label;
+    if (data->spec.unlabeled) return fill_unlabeled(data, slot, batch);
     fill_targets(data->ids.targets, data->begin + slot.index, slot.b, batch);
     if (task->label) task->label(data, slot, example, batch);
 }
@@ -292,11 +335,12 @@ static void fill_example(const Dataset *data, Slot slot, HostBatch *batch) {
     int64_t length = example_fill(set, &set->example[index], &set->example[second], T, batch->tokens + row,
                                   batch->types + row);
     batch->lens[slot.b] = (int32_t)length;
-    if (task->label) task->label(data, slot, NULL, batch);
+    if (task->label && !data->spec.unlabeled) task->label(data, slot, NULL, batch);
     for (int64_t t = length; t < T; t++) {
         batch->tokens[row + t] = padding_of(&data->spec);
         batch->labels[row + t] = LABEL_IGNORED;
     }
+    if (data->spec.unlabeled) return fill_unlabeled(data, slot, batch);
     batch->nsp[slot.b] = random;
     batch->classes[slot.b] = set->example[index].label;
     fill_targets(set->targets, (int64_t)index, slot.b, batch);

@@ -11,6 +11,12 @@ bool format_is_examples(DataFormat format) {
 /* A format that only some tasks can use. */
 static Status check_format(const DataSpec *spec, DataFormat format) {
     bool records = format == FORMAT_RECORDS, known = task_data(spec->task)->formats & FORMAT_BIT(format);
+    bool rows = records || format == FORMAT_IDS;
+    if (spec->unlabeled && !rows)
+        return USAGE(
+            "%s is read as %s, but predictions are made for rows: lines of text, .csv, .tsv or .jsonl",
+            spec->paths[0], data_format_name(format));
+    if (spec->unlabeled) return spec->encoder || !records ? OK : FAILED("internal: text without a tokenizer");
     if (format == FORMAT_SQUAD && !known)
         return USAGE("%s is read as SQuAD questions, which require {task} squad (see {task}, or {format} to "
                      "read the file differently)",
@@ -91,13 +97,13 @@ Status dataset_check(const DataSpec *spec, DataFormat format) {
         return USAGE("the sequence length is %lld; expected at least 1", (long long)spec->seq);
     if (spec->vocab < 1 || spec->vocab > INT32_MAX)
         return USAGE("the vocabulary size is %lld; expected 1 to %d", (long long)spec->vocab, INT32_MAX);
-    TRY(dataset_check_task(spec, format));
+    if (!spec->unlabeled) TRY(dataset_check_task(spec, format));
     TRY(check_part(spec, format));
     TRY(check_special(spec, "padding", spec->special.pad));
     TRY(check_special(spec, "start ([CLS])", spec->special.cls));
     TRY(check_special(spec, "separator ([SEP])", spec->special.sep));
     TRY(check_special(spec, "mask ([MASK])", spec->special.mask));
-    return task->check ? task->check(spec, format) : OK;
+    return task->check && !spec->unlabeled ? task->check(spec, format) : OK;
 }
 
 /* "text.txt", or "text.txt and 3 more". */

@@ -15,6 +15,8 @@ typedef struct Reading {
     LabelSet label_fields;
     int64_t *column; /* several label fields: see targets_columns */
     TargetReader targets;
+    int64_t line;  /* of the current row */
+    TableField id; /* and its id */
 } Reading;
 
 static void reading_done(Reading *reading) {
@@ -28,6 +30,7 @@ void example_set_done(ExampleSet *set) {
     free(set->example);
     free(set->targets);
     free(set->pool);
+    json_decref(set->names);
     token_template_done(&set->single);
     token_template_done(&set->pair);
     *set = (ExampleSet){0};
@@ -56,9 +59,23 @@ static bool is_unusable(const Reading *reading, const Example *example) {
     return token_template_length(tpl, example->first, example->second) == 0;
 }
 
+/* Appends the id of a row, or null. */
+static Status put_name(Reading *reading) {
+    ExampleSet *set = reading->set;
+    TableField id = reading->id;
+    if (!id.text && !set->names) return OK;
+    if (!set->names) set->names = json_array();
+    while (json_array_size(set->names) < set->count - 1)
+        if (json_array_append_new(set->names, json_null()) != 0) return FAILED("out of memory");
+    json_t *name = !id.text  ? json_null()
+                   : id.bare ? json_loadb(id.text, id.size, JSON_DECODE_ANY, NULL)
+                             : json_stringn(id.text, id.size);
+    return json_array_append_new(set->names, name) == 0 ? OK : FAILED("out of memory");
+}
+
 static Status put_example(Reading *reading, TableField first, TableField second, int32_t label) {
     ExampleSet *set = reading->set;
-    Example example = {.at = set->used, .label = label, .paired = second.text != NULL};
+    Example example = {.at = set->used, .label = label, .paired = second.text != NULL, .row = ++set->rows};
     size_t first_all = 0, second_all = 0;
     TRY(put_text(reading, first.text, first.size, &example.first, &first_all));
     if (example.paired) TRY(put_text(reading, second.text, second.size, &example.second, &second_all));
@@ -66,14 +83,20 @@ static Status put_example(Reading *reading, TableField first, TableField second,
         example.second--;
         set->used--;
     }
+    const TokenTemplate *tpl = example.paired ? &set->pair : &set->single;
+    int64_t length = token_template_length(tpl, (int64_t)first_all, (int64_t)second_all);
+    set->cut += length > reading->spec->seq;
     if (is_unusable(reading, &example)) {
+        if (reading->spec->unlabeled)
+            return FAILED("%s: line %lld: the text has no tokens; remove the row or give it a text",
+                          reading->file, (long long)reading->line);
         set->used = example.at;
         set->empty++;
         return OK;
     }
     TRY(mem_grow(&set->example, &set->capacity, set->count + 1, sizeof *set->example));
     set->example[set->count++] = example;
-    return OK;
+    return put_name(reading);
 }
 
 static Status take_pair(void *context, int64_t line, const TableField *fields) {
@@ -100,6 +123,7 @@ static Status take_record(void *context, int64_t line, const TableField *fields)
     const DataSpec *spec = reading->spec;
     int32_t label = label_number(spec->label_names, spec->labels, fields[2].text, fields[2].size);
     if (label < 0) return unknown_label(reading, line, fields[2]);
+    reading->id = fields[3];
     return put_example(reading, fields[0], fields[1], label);
 }
 
@@ -112,7 +136,33 @@ static Status take_targets(void *context, int64_t line, const TableField *fields
     TRY(mem_grow(&set->targets, &set->targets_capacity, (set->count + 1) * outputs, sizeof *set->targets));
     TRY(targets_from_fields(&reading->targets, line, fields + 2, (int)reading->label_fields.count,
                             reading->column, set->targets + set->count * outputs));
+    reading->id = fields[2 + reading->label_fields.count];
     return put_example(reading, fields[0], fields[1], 0);
+}
+
+static Status take_unlabeled(void *context, int64_t line, const TableField *fields) {
+    Reading *reading = context;
+    reading->line = line;
+    reading->id = fields[2];
+    return put_example(reading, fields[0], fields[1], 0);
+}
+
+/* Each line is a text, also an empty one. */
+static Status read_lines(Reading *reading, const Source *source) {
+    const char *at = (const char *)source->data, *end = at + source->size;
+    reading->id = (TableField){0};
+    if (source->size >= 3 && !memcmp(at, "\xef\xbb\xbf", 3)) at += 3;
+    for (reading->line = 1; at < end; reading->line++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at)), *stop = newline ? newline : end;
+        size_t size = (size_t)(stop - at), first;
+        if (size && at[size - 1] == '\r') size--;
+        if (text_invalid_utf8(at, size, &first))
+            return FAILED("%s: line %lld: byte 0x%02x is not valid UTF-8", reading->file,
+                          (long long)reading->line, (unsigned char)at[first]);
+        TRY(put_example(reading, (TableField){.text = at, .size = size}, (TableField){0}, 0));
+        at = newline ? newline + 1 : end;
+    }
+    return OK;
 }
 
 /* Prepares for labels in one field or several. */
@@ -128,31 +178,41 @@ static Status find_label_fields(Reading *reading) {
     return targets_columns(&reading->label_fields, spec->label_names, outputs, reading->column);
 }
 
+/* Reads the rows of a table. `names` has the fields of the texts, the labels and the id. */
+static Status read_table(Reading *reading, const Source *source, const TableSpec *table) {
+    const DataSpec *spec = reading->spec;
+    int64_t outputs = spec->format == FORMAT_PAIRS ? 0 : data_outputs(spec);
+    reading->targets = (TargetReader){
+        .problem = spec->problem, .labels = outputs, .names = spec->label_names, .file = reading->file};
+    TableRow func = spec->format == FORMAT_PAIRS ? take_pair
+                    : spec->unlabeled            ? take_unlabeled
+                    : outputs                    ? take_targets
+                                                 : take_record;
+    return table_read_lists(source, table, func, reading);
+}
+
 static Status read_tables(Reading *reading) {
     const DataSpec *spec = reading->spec;
-    bool pairs = spec->format == FORMAT_PAIRS;
-    int64_t outputs = pairs ? 0 : data_outputs(spec);
+    bool pairs = spec->format == FORMAT_PAIRS, labeled = !pairs && !spec->unlabeled;
     const char *names[TABLE_FIELDS] = {spec->text_field, spec->pair_field};
-    if (!pairs) TRY(find_label_fields(reading));
-    int labels = (int)reading->label_fields.count;
+    if (labeled) TRY(find_label_fields(reading));
+    int labels = (int)reading->label_fields.count, named = spec->named && !pairs;
     for (int i = 0; i < labels; i++) names[2 + i] = reading->label_fields.name[i];
+    names[2 + labels] = spec->id_field ? spec->id_field : "id";
     TableSpec table = {.names = names,
-                       .count = 2 + labels,
-                       .lists_from = outputs ? 2 : TABLE_FIELDS,
-                       .settings = {"text-field", "pair-field", "label-field"}};
+                       .count = 2 + labels + named,
+                       .lists_from = labeled && data_outputs(spec) ? 2 : TABLE_FIELDS,
+                       .optional = named && !spec->id_field,
+                       .settings = {"text-field", "pair-field", labeled ? "label-field" : "id-field"}};
     for (int i = 0; i < spec->path_count; i++) {
         CLEANUP(source_done) Source source = {0};
-        if (!path_is_table(spec->paths[i]))
+        bool lines = !path_is_table(spec->paths[i]);
+        if (lines && !spec->unlabeled)
             return USAGE("%s: expected a table: .csv, .tsv, .jsonl, .json or .parquet", spec->paths[i]);
-        TRY(source_init_rows(&source, spec->paths[i], SOURCE_GZ_LIMIT));
+        TRY(lines ? source_init_owned(&source, spec->paths[i], SOURCE_GZ_LIMIT)
+                  : source_init_rows(&source, spec->paths[i], SOURCE_GZ_LIMIT));
         reading->file = spec->paths[i];
-        reading->targets = (TargetReader){
-            .problem = spec->problem, .labels = outputs, .names = spec->label_names, .file = reading->file};
-        TRY(table_read_lists(&source, &table,
-                             pairs     ? take_pair
-                             : outputs ? take_targets
-                                       : take_record,
-                             reading));
+        TRY(lines ? read_lines(reading, &source) : read_table(reading, &source, &table));
     }
     return OK;
 }
@@ -170,6 +230,7 @@ static Status set_templates(ExampleSet *set, const DataSpec *spec) {
 
 Status example_set_read(ExampleSet *set, const DataSpec *spec) {
     CLEANUP(reading_done) Reading reading = {.set = set, .spec = spec};
+    set->warns = spec->unlabeled;
     TRY(set_templates(set, spec));
     TRY(encoder_new(&reading.encoder, spec->encoder, NULL));
     if (spec->format == FORMAT_CORNELL)
@@ -183,6 +244,9 @@ Status example_set_text(const ExampleSet *set, char **ret_text) {
     if (cornell->missing)
         return str_format(ret_text, "conversations refer to %lld missing utterance%s; usable pairs: %lld",
                           (long long)cornell->missing, PLURAL(cornell->missing), (long long)set->count);
+    if (set->cut && set->warns)
+        return str_format(ret_text, "%lld of %lld rows do not fit in a sequence and were truncated",
+                          (long long)set->cut, (long long)set->rows);
     if (set->empty + cornell->empty)
         return str_format(ret_text, "skipped %lld row%s whose text has no tokens",
                           (long long)(set->empty + cornell->empty), PLURAL(set->empty + cornell->empty));
@@ -201,6 +265,13 @@ int64_t example_fill(const ExampleSet *set, const Example *first, const Example 
             b--;
     return token_template_fill(tpl, (TokenSpan){set->pool + first->at, a},
                                (TokenSpan){set->pool + second->at + second->first, b}, tokens, types);
+}
+
+int64_t example_length(const ExampleSet *set, size_t index, int64_t T) {
+    const Example *example = &set->example[index];
+    const TokenTemplate *tpl = example->paired ? &set->pair : &set->single;
+    int64_t length = token_template_length(tpl, example->first, example->second);
+    return length < T ? length : T;
 }
 
 static bool same_second(const ExampleSet *set, const Example *x, const Example *y) {

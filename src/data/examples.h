@@ -3,7 +3,7 @@
  *   pairs     rows with a question and its answer (data/table.h), or the Cornell corpus (data/cornell.h), for
  *             pretraining: [CLS] first [SEP] second [SEP]
  *   records   rows with a text, optionally a second text, and a label, arranged by the tokenizer's
- *             post-processor
+ *             post-processor. Without labels, each line of a file that is not a table is a text.
  */
 #ifndef WEFT_DATA_EXAMPLES_H
 #define WEFT_DATA_EXAMPLES_H
@@ -17,6 +17,7 @@ typedef struct Example {
     int32_t first, second; /* numbers of tokens */
     int32_t label;
     bool paired; /* there is a second text */
+    int64_t row; /* number of its row, from 1 */
 } Example;
 
 typedef struct ExampleSet {
@@ -27,6 +28,10 @@ typedef struct ExampleSet {
     int32_t *pool;
     size_t used, pool_capacity;
     TokenTemplate single, pair;
+    json_t *names; /* (count) ids of rows, see DataSpec.named; NULL: none has one */
+    int64_t rows;  /* read so far */
+    int64_t cut;   /* rows that do not fit in a sequence, */
+    bool warns;    /* which is worth a warning */
     int64_t empty; /* rows skipped because a text has no tokens; records only if nothing else has, either */
     CornellCounts cornell;
 } ExampleSet;
@@ -42,6 +47,8 @@ MUST_USE Status example_set_text(const ExampleSet *set, char **ret_text);
  * first, as transformers does ("longest_first"). */
 int64_t example_fill(const ExampleSet *set, const Example *first, const Example *second, int64_t T,
                      int32_t *tokens, int32_t *types);
+/* Length of such a sequence of one example. */
+int64_t example_length(const ExampleSet *set, size_t index, int64_t T);
 /* A random example in [begin, begin + size) other than `index`. A few draws try to find one with a different
  * second text. */
 size_t example_other(const ExampleSet *set, size_t begin, size_t size, size_t index, RngKey key,

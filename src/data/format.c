@@ -130,6 +130,13 @@ static Status find_rows(const char *path, const char *field, DataFormat *ret_for
     return OK;
 }
 
+Status data_lines_are_ids(const char *path, bool *ret_ids) {
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(parse_first(path, &json));
+    *ret_ids = json_object_get(json, "ids") != NULL;
+    return OK;
+}
+
 static Status read_start(Input *input, size_t limit, char **ret_text, size_t *ret_size) {
     TRY(mem_new(limit + 1, 1, ret_text));
     return input_read(input, *ret_text, limit, ret_size);

@@ -10,13 +10,17 @@
 
 static const char *const field_names[] = {"ids", "types", "labels", "next", "start", "end", "label", NULL};
 
+static const char *id_field(const DataSpec *spec) {
+    return spec->id_field ? spec->id_field : "id";
+}
+
 static Status check_fields(const IdsLine *line) {
     if (!json_is_object(line->json))
         return FAILED("%s: line %lld: expected an object with \"ids\"", line->file, (long long)line->number);
     const char *key;
     json_t *value;
     json_object_foreach(line->json, key, value) {
-        bool known = false;
+        bool known = line->spec->named && !strcmp(key, id_field(line->spec));
         for (int i = 0; field_names[i]; i++) known |= !strcmp(key, field_names[i]);
         if (known) continue;
         const char *near = suggest(key, field_names);
@@ -107,6 +111,17 @@ Status ids_read_label(IdsSet *set, const IdsLine *line, IdsExample *example) {
                              set->targets + set->count * outputs);
 }
 
+/* Appends the id of the row, or null. */
+static Status read_name(IdsSet *set, const IdsLine *line) {
+    json_t *name = line->spec->named ? field(line, id_field(line->spec)) : NULL;
+    if (!name && !set->names) return OK;
+    if (!set->names) set->names = json_array();
+    while (json_array_size(set->names) < set->count - 1)
+        if (json_array_append_new(set->names, json_null()) != 0) return FAILED("out of memory");
+    int failed = json_array_append_new(set->names, name ? json_incref(name) : json_null());
+    return failed ? FAILED("out of memory") : OK;
+}
+
 static Status read_example(IdsSet *set, const IdsLine *line) {
     TRY(check_fields(line));
     IdsExample example = {.at = set->used, .file = set->files};
@@ -114,10 +129,10 @@ static Status read_example(IdsSet *set, const IdsLine *line) {
     if (line->spec->types > 0)
         TRY(read_parallel(set, line, "types", line->spec->types - 1, false, example.length,
                           &example.has_types));
-    TRY(task_data(line->spec->task)->read(set, line, &example));
+    if (!line->spec->unlabeled) TRY(task_data(line->spec->task)->read(set, line, &example));
     TRY(mem_grow(&set->example, &set->capacity, set->count + 1, sizeof *set->example));
     set->example[set->count++] = example;
-    return OK;
+    return read_name(set, line);
 }
 
 static bool is_blank(const char *text, size_t size) {
@@ -157,5 +172,6 @@ void ids_set_done(IdsSet *set) {
     free(set->example);
     free(set->targets);
     free(set->pool);
+    json_decref(set->names);
     *set = (IdsSet){0};
 }

@@ -25,6 +25,7 @@ typedef struct IdsSet {
     size_t used, pool_capacity;
     float *targets; /* (count, L) if the labels are targets, see data_outputs; else NULL */
     size_t targets_capacity;
+    json_t *names; /* (count) ids of rows, see DataSpec.named; NULL: none has one */
 } IdsSet;
 
 /* Appends the examples of one file, validated against the sizes and the task in `spec`. */

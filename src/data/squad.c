@@ -106,12 +106,13 @@ static Status read_question(SquadSet *set, Position position, const json_t *obje
     if (strlen(id.data) != id.size) return wrong(&position, "id", "a string without NUL");
     TRY(get_text(&position, object, "question", &question.text));
     if (impossible && !json_is_boolean(impossible)) return wrong(&position, "is_impossible", "true or false");
-    if (json_object_get(object, "answers") || !impossible) {
+    if (json_object_get(object, "answers") || (!impossible && !set->unlabeled)) {
         TRY(get_list(&position, object, "answers", &answers));
         position.depth++;
         TRY(read_answers(set, position, answers));
     }
     question.id = id.data;
+    question.name = json_object_get(object, "id");
     question.answers = set->answers - question.first_answer;
     question.impossible = json_is_true(impossible) || question.answers == 0;
     TRY(mem_grow(&set->question, &set->question_capacity, set->questions + 1, sizeof question));

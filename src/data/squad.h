@@ -1,6 +1,7 @@
 /* SQuAD v1.1 and v2.0: the official JSON format and the official metrics.
  *
  *   squad.c           parses a file into paragraphs, questions and answers
+ *   squad_rows.c      the same from the rows of a table
  *   squad_text.c      normalizes answers for comparison
  *   squad_score.c     exact match and F1, as evaluate-v2.0.py computes them
  */
@@ -30,7 +31,8 @@ typedef struct SquadQuestion {
     SquadText text;
     size_t paragraph;
     size_t first_answer, answers;
-    bool impossible; /* unanswerable: is_impossible is set, or "answers" is empty */
+    const json_t *name; /* its id as in the file; NULL: a row without one */
+    bool impossible;    /* unanswerable: is_impossible is set, or "answers" is empty */
 } SquadQuestion;
 
 typedef struct SquadParagraph {
@@ -45,7 +47,8 @@ typedef struct SquadSet {
     SquadAnswer *answer;
     size_t paragraphs, questions, answers;
     size_t paragraph_capacity, question_capacity, answer_capacity;
-    json_t *files; /* array of the parsed files; all strings point into it */
+    bool unlabeled; /* questions need no answers */
+    json_t *files;  /* array of the parsed files; all strings point into it */
 } SquadSet;
 
 /* Reads a JSON file, plain or .gz. Malformed JSON is an error that names the line. */
@@ -54,6 +57,10 @@ MUST_USE Status squad_json_read(const char *path, json_t **ret_json);
 MUST_USE Status squad_set_read(SquadSet *set, const char *path);
 /* The same from parsed JSON, of which the set keeps a reference. */
 MUST_USE Status squad_set_add(SquadSet *set, json_t *json, const char *from);
+/* Appends a question without answers for each row of a table (data/table.h), with its context. `id`: the
+ * field of ids; NULL: "id", if it is there. */
+MUST_USE Status squad_set_read_rows(SquadSet *set, const char *path, const char *question,
+                                    const char *context, const char *id);
 void squad_set_done(SquadSet *set);
 
 /* ---- normalized answers ---- */

@@ -62,15 +62,21 @@ static Status no_field(const Table *table, int64_t line, const TableSpec *spec, 
                   table->source->name, (long long)line, spec->names[wanted], found, setting);
 }
 
+/* The column of an optional field that is missing. */
+#define ABSENT SIZE_MAX
+
 /* Finds the columns of the names. If all names are numbers, they are column numbers and there is no header
  * row. */
 static Status find_columns(Table *table, const TableSpec *spec, size_t *column, bool *ret_named) {
     const char *const *names = spec->names;
     int count = spec->count;
     bool numbers = true;
-    for (int i = 0; i < count; i++) numbers = numbers && (!names[i] || column_number(names[i]));
+    int needed = count - spec->optional;
+    for (int i = 0; i < needed; i++) numbers = numbers && (!names[i] || column_number(names[i]));
     *ret_named = !numbers;
     for (int i = 0; i < count; i++) column[i] = names[i] && numbers ? column_number(names[i]) - 1 : 0;
+    for (int i = needed; numbers && i < count; i++)
+        if (!column_number(names[i])) column[i] = ABSENT;
     if (numbers) return OK;
     int64_t line;
     bool more;
@@ -78,7 +84,9 @@ static Status find_columns(Table *table, const TableSpec *spec, size_t *column, 
     for (int i = 0; i < count; i++) {
         if (!names[i]) continue;
         column[i] = separated_find(&table->rows, names[i]);
-        if (column[i] == table->rows.fields) return no_field(table, line, spec, i);
+        if (column[i] != table->rows.fields) continue;
+        if (i < needed) return no_field(table, line, spec, i);
+        column[i] = ABSENT;
     }
     return OK;
 }
@@ -100,7 +108,7 @@ static Status read_separated(Table *table, const TableSpec *spec, TableRow func,
                           table->source->name, (long long)line, table->rows.fields, width);
         TableField fields[TABLE_FIELDS] = {{0}};
         for (int i = 0; i < count; i++) {
-            if (!names[i]) continue;
+            if (!names[i] || column[i] == ABSENT) continue;
             if (column[i] >= width)
                 return FAILED("%s: line %lld: the number of fields is %zu, but field %s was requested",
                               table->source->name, (long long)line, width, names[i]);
@@ -137,7 +145,7 @@ static Status value_text(const Table *table, int64_t line, const char *name, con
     else
         return FAILED("%s: line %lld: \"%s\" is of an unsupported type; expected a string or a number",
                       table->source->name, (long long)line, name);
-    *ret_field = (TableField){.text = number, .size = strlen(number)};
+    *ret_field = (TableField){.text = number, .size = strlen(number), .bare = true};
     return OK;
 }
 
@@ -158,6 +166,8 @@ static Status read_object(const Table *table, int64_t line, const char *text, si
     for (int i = 0; i < spec->count; i++) {
         const char *name = spec->names[i];
         const json_t *value = name ? json_object_get(json, name) : NULL;
+        bool optional = i >= spec->count - spec->optional;
+        if (optional && (!value || json_is_null(value))) continue;
         if (name && !value) return missing_field(table, line, spec, i);
         if (json_is_array(value) && i >= spec->lists_from)
             fields[i] = (TableField){.list = value};

@@ -15,7 +15,7 @@
 
 enum {
     TABLE_LABELS = 64,               /* maximum number of label fields */
-    TABLE_FIELDS = 2 + TABLE_LABELS, /* maximum number of requested fields */
+    TABLE_FIELDS = 3 + TABLE_LABELS, /* maximum number of requested fields */
     TABLE_LINE_LIMIT = 64 << 20
 };
 
@@ -23,6 +23,7 @@ typedef struct TableField {
     const char *text; /* NULL: not requested, or a list */
     size_t size;
     const json_t *list; /* JSON lines: the value if it is a list; else NULL */
+    bool bare;          /* JSON lines: a number or a boolean */
 } TableField;
 
 /* `line` is the first line of the row, from 1. The field texts are valid until the function returns. */
@@ -38,6 +39,7 @@ typedef struct TableSpec {
     int count;
     int lists_from;          /* in JSON lines, fields from this one on may be lists */
     bool json;               /* JSON lines, whatever the file's name is */
+    int optional;            /* so many of the last fields may be missing, and are then not there */
     const char *settings[3]; /* that choose the first, the second and all other names; NULL: none does */
 } TableSpec;
 /* Like table_read, for fields that may be lists. */

@@ -19,6 +19,7 @@ typedef struct ModelSettings {
     const char *task;                                 /* "auto", "lm", "mlm", "span", "classify", "squad" */
     int64_t labels;                                   /* classify */
     const char *problem_type; /* classify: "auto", "regression", "single-label", "multi-label"; NULL: auto */
+    bool headless;            /* the hidden states are wanted, so no head is made */
     bool no_next_sentence, no_masks; /* mlm: train only one of its two objectives */
     bool whole_words;                /* mlm: whole-word masking */
 } ModelSettings;
@@ -30,6 +31,7 @@ typedef struct TextOptions {
     const char *text_field;        /* key of the first text; NULL: "text" in records, "q" in pairs */
     const char *pair_field;        /* key of the second text; NULL: absent in records, "a" in pairs */
     const char *label_field;       /* records: one name, or several separated by commas; NULL: "label" */
+    const char *id_field;          /* of rows to predict: key of their ids; NULL: "id", if it is there */
     const char *documents;         /* document boundaries: "file", "line", "blank", "wikitext"; NULL: file */
     bool no_cross_document;        /* lm: attention does not cross documents */
     bool no_cache;                 /* tokenize into the run directory or a temporary one, not the cache */
@@ -48,6 +50,8 @@ typedef struct DataSettings {
     const char *format; /* "auto", "bytes", "u16", "u32", "ids", "tokens", "text", "squad", "pairs",
                          * "cornell", "records", "chat" */
     TextOptions text;
+    bool unlabeled;      /* rows to predict, see DataSpec */
+    bool named;          /* rows keep their ids, see DataSpec */
     double fraction;     /* use only this fraction of the files, from their start; 0: all */
     int64_t stride;      /* lm: tokens between the starts of training windows; 0: the sequence length */
     double val_fraction; /* fraction of the data, taken from its end, when no val files are given */
