@@ -108,11 +108,11 @@ struct Command {
 #define GROUPS(...)     ((const OptionGroup[]){__VA_ARGS__, {0}})
 #define POSITIONAL(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-extern const Command command_fetch, command_prepare, command_train, command_eval, command_answer,
-    command_generate, command_convert, command_prune, command_quantize, command_info, command_plan,
-    command_bench, command_compare, command_study, command_report, command_ranks, command_verify,
-    command_tokenizer, command_tokenizer_train, command_tokenizer_encode, command_tokenizer_decode,
-    command_help, command_version;
+extern const Command command_fetch, command_prepare, command_train, command_eval, command_predict,
+    command_embed, command_answer, command_generate, command_convert, command_prune, command_quantize,
+    command_info, command_plan, command_bench, command_compare, command_study, command_report, command_ranks,
+    command_verify, command_tokenizer, command_tokenizer_train, command_tokenizer_encode,
+    command_tokenizer_decode, command_help, command_version;
 
 /* NULL-terminated, in the order help lists them. */
 const Command *const *commands_all(void);

@@ -10,6 +10,8 @@ static const Command *const commands[] = {
     &command_prepare,
     &command_train,
     &command_eval,
+    &command_predict,
+    &command_embed,
     &command_answer,
     &command_generate,
     &command_convert,

@@ -57,6 +57,10 @@ static const Option table[] = {
     {OPT_INT("stride", EvalConfig, stride), .fallback = "0", AT_LEAST(1), .shown = "the sequence length",
      .help = "Language models: tokens between the starts of consecutive windows. A smaller stride gives "
              "each token more context but needs more windows."},
+    {OPT_TEXT("out", EvalConfig, squad.out, "FILE"), .shown = "none",
+     .help = "Also write the predictions, with their targets: .jsonl or .csv, a row each, as 'weft predict'. On SQuAD "
+             "also a directory for predictions.json and, if questions may have no answer, null_odds.json, both also "
+             "usable by the official script."},
     {OPT_INT("max-batches", EvalConfig, max_batches), .fallback = "0", AT_LEAST(0),
      .help = "Stop after N batches; 0: evaluate all data."},
     {OPT_CHOICE("device", EvalConfig, settings.device.name, "NAME", device_choices), .fallback = "cpu",
@@ -84,9 +88,6 @@ static const Option squad_table[] = {
              "best thresholds."},
     {OPT_FLOAT("na-prob-thresh", EvalConfig, squad.na_thresh), .fallback = "1", RANGE(-INFINITY, INFINITY),
      .help = "With --na-prob: above this value, an answer counts as no answer."},
-    {OPT_TEXT("out", EvalConfig, squad.out, "DIR"), .shown = "none",
-     .help = "Directory for the model's answers: predictions.json and, if questions may have no answer, "
-             "null_odds.json, both also usable by the official script."},
     {OPT_FLAG("nbest", EvalConfig, squad.write_n_best),
      .help = "Also write nbest_predictions.json with all candidate answers."},
     {OPT_INT("n-best", EvalConfig, squad.n_best), .fallback = "20", RANGE(1, SQUAD_N_BEST_LIMIT),

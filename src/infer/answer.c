@@ -77,21 +77,6 @@ static int64_t longest(const SquadFeatures *features) {
 
 /* ---- the result ---- */
 
-static json_int_t chars_before(SquadText text, size_t end) {
-    json_int_t count = 0;
-    for (size_t i = 0; i < end; i++) count += ((unsigned char)text.data[i] & 0xC0) != 0x80;
-    return count;
-}
-
-/* Sets "answer", "start" and "end"; "answer" is null if there is no answer. */
-static int put_choice(json_t *json, SquadText context, const SquadChoice *choice) {
-    if (!choice || choice->none) return json_object_set_new(json, "answer", json_null());
-    json_t *text = json_stringn(context.data + choice->start, choice->end - choice->start);
-    int failed = json_object_set_new(json, "answer", text);
-    failed |= json_object_set_new(json, "start", json_integer(chars_before(context, choice->start)));
-    return failed | json_object_set_new(json, "end", json_integer(chars_before(context, choice->end)));
-}
-
 static Status put_answer(json_t *list, const SquadQuestion *question, SquadText context,
                          const SquadBest *best, int64_t shown) {
     double probability = best->answer ? best->answer->probability : best->none_probability;
@@ -100,12 +85,12 @@ static Status put_answer(json_t *list, const SquadQuestion *question, SquadText 
     json_t *more = json_pack("{s:f s:f s:f s:[]}", "probability", probability, "no_answer_probability",
                              best->none_probability, "null_odds", best->null_odds, "best");
     int failed = json_array_append_new(list, json);
-    if (!failed) failed = put_choice(json, context, best->answer);
+    if (!failed) TRY(squad_put_choice(json, context, best->answer));
     failed = failed || !more || json_object_update(json, more);
     for (size_t i = 0; !failed && i < best->count && (int64_t)i < shown; i++) {
         json_t *one = json_pack("{s:f}", "probability", best->choice[i].probability);
-        failed = !one || put_choice(one, context, &best->choice[i]);
-        failed |= json_array_append_new(json_object_get(json, "best"), one);
+        failed = !one || json_array_append_new(json_object_get(json, "best"), one);
+        if (!failed) TRY(squad_put_choice(one, context, &best->choice[i]));
     }
     if (failed) return FAILED("out of memory while writing the answers");
     return OK;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/head.h"
+#include "train/predictions.h"
 #include "train/regression.h"
 
 typedef struct Tally {
@@ -59,8 +60,10 @@ static void count_multi(Tally *tally, const float *targets, const float *scores)
 }
 
 typedef struct Context {
+    const Job *job;
     const Dataset *data;
-    Tally *tally;
+    Tally *tally;     /* NULL: the data is not labeled */
+    Predictions *out; /* NULL: not wanted */
 } Context;
 
 static Status fill_rows(void *context, int64_t at, HostBatch *batch) {
@@ -70,9 +73,9 @@ static Status fill_rows(void *context, int64_t at, HostBatch *batch) {
 
 static Status count_rows(void *context, int64_t at, const HostBatch *batch, const float *scores) {
     const Context *c = context;
-    (void)at;
     Tally *tally = c->tally;
-    for (int64_t b = 0; b < batch->B; b++)
+    if (c->out) TRY(classify_put(c->job, c->data, at, batch, scores, c->out));
+    for (int64_t b = 0; tally && b < batch->B; b++)
         if (tally->multi)
             count_multi(tally, batch->targets + b * tally->labels, scores + b * tally->labels);
         else
@@ -80,12 +83,12 @@ static Status count_rows(void *context, int64_t at, const HostBatch *batch, cons
     return OK;
 }
 
-static Status run_model(const Job *job, const Dataset *data, int64_t limit, Tally *tally) {
+static Status run_model(const Job *job, const Dataset *data, int64_t limit, Tally *tally, Predictions *out) {
     int64_t examples = dataset_count(data);
-    Context c = {data, tally};
+    Context c = {job, data, tally, out};
     ScoreWork work = {.head = heads_first(job->model->config.outputs_mask),
                       .seq = job->seq,
-                      .width = tally->labels,
+                      .width = job->model->config.labels,
                       .context = &c,
                       .fill = fill_rows,
                       .consume = count_rows};
@@ -148,12 +151,13 @@ static json_t *matrix_json(const Tally *tally) {
     return rows;
 }
 
-static Status add_scores(const Job *job, const Dataset *data, int64_t limit, json_t *result) {
+static Status add_scores(const Job *job, const Dataset *data, int64_t limit, Predictions *out,
+                         json_t *result) {
     CLEANUP(tally_done) Tally tally = {0};
     F1 f1;
     const ModelConfig *config = &job->model->config;
     TRY(tally_init(&tally, config->labels, config_problem(config) == PROBLEM_MULTI_LABEL));
-    TRY(run_model(job, data, limit, &tally));
+    TRY(run_model(job, data, limit, &tally, out));
     json_t *classes = classes_json(job, &tally, &f1);
     int failed = json_object_set_new(result, "accuracy", json_real(ratio(tally.hits, tally.examples)));
     if (tally.multi) failed |= json_object_set_new(result, "f1_micro", json_real(f1.micro));
@@ -168,10 +172,88 @@ static Status add_scores(const Job *job, const Dataset *data, int64_t limit, jso
     return failed ? FAILED("out of memory while writing the result") : OK;
 }
 
-Status classify_scores(const Job *job, const Dataset *data, int64_t limit, bool validating, json_t *result) {
+Status classify_scores(const Job *job, const Dataset *data, int64_t limit, bool validating, Predictions *out,
+                       json_t *result) {
     ProblemType problem = config_problem(&job->model->config);
     if (!validating && json_object_set_new(result, "problem_type", json_string(problem_name(problem))))
         return FAILED("out of memory while writing the result");
-    if (problem != PROBLEM_REGRESSION) return add_scores(job, data, limit, result);
-    return validating ? OK : regression_add(job, data, limit, result);
+    if (problem != PROBLEM_REGRESSION) return add_scores(job, data, limit, out, result);
+    return validating ? OK : regression_add(job, data, limit, out, result);
+}
+
+/* ---- predictions ---- */
+
+/* An object of a value for each label. */
+static Status put_by_label(const Job *job, const char *key, const float *values, json_t *row) {
+    json_t *object = json_object();
+    TRY(json_put(row, key, object));
+    for (int64_t i = 0; i < job->model->config.labels; i++) {
+        CLEANUP(json_decrefp) json_t *label = job_label_json(job, i);
+        TRY(json_put(object, json_string_value(label), json_float(values[i])));
+    }
+    return OK;
+}
+
+static Status put_label(const Job *job, const HostBatch *batch, int64_t b, bool labeled, const float *scores,
+                        float *probability, json_t *row) {
+    int64_t L = job->model->config.labels, best = 0;
+    double sum = 0;
+    for (int64_t i = 1; i < L; i++)
+        if (scores[i] > scores[best]) best = i;
+    for (int64_t i = 0; i < L; i++) sum += exp((double)scores[i] - (double)scores[best]);
+    for (int64_t i = 0; i < L; i++)
+        probability[i] = (float)(exp((double)scores[i] - (double)scores[best]) / sum);
+    TRY(json_put(row, "label", job_label_json(job, best)));
+    TRY(put_by_label(job, "probabilities", probability, row));
+    return labeled ? json_put(row, "target", job_label_json(job, batch->classes[b])) : OK;
+}
+
+static Status put_labels(const Job *job, const HostBatch *batch, int64_t b, bool labeled, const float *scores,
+                         float *probability, json_t *row) {
+    int64_t L = job->model->config.labels;
+    json_t *list = json_array();
+    TRY(json_put(row, "labels", list));
+    for (int64_t i = 0; i < L; i++) {
+        probability[i] = (float)(1 / (1 + exp(-(double)scores[i])));
+        if (scores[i] > 0 && json_array_append_new(list, job_label_json(job, i)) != 0)
+            return FAILED("out of memory while writing predictions");
+    }
+    TRY(put_by_label(job, "probabilities", probability, row));
+    return labeled ? put_by_label(job, "targets", batch->targets + b * L, row) : OK;
+}
+
+static Status put_value(const Job *job, const HostBatch *batch, int64_t b, bool labeled, const float *scores,
+                        json_t *row) {
+    int64_t L = job->model->config.labels;
+    const float *targets = batch->targets + b * L;
+    if (L > 1) TRY(put_by_label(job, "values", scores, row));
+    if (L > 1) return labeled ? put_by_label(job, "targets", targets, row) : OK;
+    TRY(json_put(row, "value", json_float(scores[0])));
+    return labeled ? json_put(row, "target", json_float(targets[0])) : OK;
+}
+
+Status classify_put(const Job *job, const Dataset *data, int64_t at, const HostBatch *batch,
+                    const float *scores, Predictions *out) {
+    const ModelConfig *config = &job->model->config;
+    ProblemType problem = config_problem(config);
+    CLEANUP(mem_freep) float *probability = NULL;
+    TRY(mem_new((size_t)config->labels, sizeof *probability, &probability));
+    TRY(check_finite(scores, batch->B * config->labels));
+    for (int64_t b = 0; b < batch->B; b++) {
+        CLEANUP(json_decrefp) json_t *row = NULL;
+        const float *own = scores + b * config->labels;
+        TRY(predictions_row(out, data, at + b, &row));
+        if (!row) continue;
+        if (problem == PROBLEM_REGRESSION)
+            TRY(put_value(job, batch, b, out->labeled, own, row));
+        else
+            TRY((problem == PROBLEM_MULTI_LABEL ? put_labels : put_label)(job, batch, b, out->labeled, own,
+                                                                          probability, row));
+        TRY(predictions_put(out, row));
+    }
+    return OK;
+}
+
+Status classify_predict(const Job *job, const Dataset *data, int64_t limit, Predictions *out) {
+    return run_model(job, data, limit, NULL, out);
 }

@@ -21,6 +21,11 @@ enum { CLASSIFY_MATRIX = 200 };
  * with each label, of which `hits` have the same. 0 if one side has a single label. */
 double classify_mcc(const int64_t *given, const int64_t *predicted, int64_t labels, int64_t hits);
 MUST_USE Status classify_scores(const Job *job, const Dataset *data, int64_t limit, bool validating,
-                                json_t *result);
+                                Predictions *out, json_t *result);
+/* Writes the predictions for the first `limit` examples alone. Collective. */
+MUST_USE Status classify_predict(const Job *job, const Dataset *data, int64_t limit, Predictions *out);
+/* Writes those of a batch, which begins with example `at`. */
+MUST_USE Status classify_put(const Job *job, const Dataset *data, int64_t at, const HostBatch *batch,
+                             const float *scores, Predictions *out);
 
 #endif

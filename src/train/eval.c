@@ -7,8 +7,11 @@
 #include "data/released.h"
 #include "model/head.h"
 #include "train/job.h"
+#include "train/predictions.h"
 #include "train/replicas.h"
 #include "train/squad.h"
+
+enum { EVAL_TOP = 5 }; /* tokens listed for a mask */
 
 /* Adds the word- and byte-level figures. Token files do not contain words, so these figures are omitted for
  * them. */
@@ -37,7 +40,8 @@ static Status add_words(const Job *job, const EvalConfig *config, double nll, js
  * data (see dataset_windows; stride 0: windows do not overlap). Returns loss, perplexity, tokens, nll (sum
  * over tokens), accuracy and, if the data is text, words, word_perplexity, bytes and bits_per_byte. Words are
  * counted with one end-of-line token per line, as is usual for WikiText. Collective. */
-static Status perplexity_run(Job *job, const EvalConfig *config, const Dataset *data, json_t **ret_result) {
+static Status perplexity_run(Job *job, const EvalConfig *config, const Dataset *data, Predictions *out,
+                             json_t **ret_result) {
     double start = clock_wall();
     int64_t stride = config->stride ? config->stride : job->seq;
     if (stride > job->seq)
@@ -45,6 +49,7 @@ static Status perplexity_run(Job *job, const EvalConfig *config, const Dataset *
                      (long long)stride, (long long)job->seq);
     EvalResult found;
     TRY(job_evaluate_windows(job, data, stride, &found));
+    if (out) TRY(predict_tokens(job, data, 0, stride, out));
     double nll = found.sum[LOSS_TOKEN], accuracy = found.accuracy[LOSS_TOKEN], seconds = clock_wall() - start;
     int64_t tokens = found.counts[LOSS_TOKEN];
     int64_t windows = dataset_windows(data, stride);
@@ -60,6 +65,14 @@ static Status perplexity_run(Job *job, const EvalConfig *config, const Dataset *
     return MOVE(ret_result, json);
 }
 
+/* Rows can be written for every task, a directory of answers only for SQuAD. */
+static Status check_out(const Job *job, const char *out) {
+    RowFormat format = out ? row_format_of(out) : ROWS_JSON;
+    if (format == ROWS_JSON || format == ROWS_CSV || (job->squad && format == ROWS_NONE)) return OK;
+    return USAGE("{out} %s: expected a file that ends in .jsonl or .csv%s", out,
+                 job->squad ? ", or a directory" : "");
+}
+
 Status eval_run(const EvalConfig *config, json_t **ret_result) {
     const DataSettings *from = &config->settings.data;
     if (from->files_count == 0) return USAGE("no data; pass files with {data}");
@@ -72,23 +85,31 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     CLEANUP(progress_freep) Progress *progress = NULL;
     CLEANUP(job_freep) Job *job = NULL;
     TRY(progress_new(&progress, config->settings.report.log, "eval", 0, 5, config->settings.report.quiet));
-    TRY(job_new(&job, &config->settings, JOB_EVAL));
+    Settings settings = config->settings;
+    settings.data.named = config->squad.out != NULL;
+    TRY(job_new(&job, &settings, JOB_EVAL));
     job->device->advice = "a smaller {batch} or {seq}, or {zero} 3 on more ranks";
     if (!job->model_dir)
         return USAGE("{model} %s: not a checkpoint directory; eval needs trained weights%s",
                      config->settings.model.name, released_hint(config->settings.model.name, false, hint));
+    TRY(check_out(job, config->squad.out));
     if (job->squad) return squad_eval_model(config, job, progress, ret_result);
-    if (config->squad.out || config->squad.write_n_best)
-        return USAGE("{%s} applies only to SQuAD data", config->squad.out ? "out" : "nbest");
+    if (config->squad.write_n_best) return USAGE("{nbest} applies only to SQuAD data");
     CLEANUP(dataset_freep) Dataset *data = NULL;
+    CLEANUP(predictions_done) Predictions rows = {.labeled = true, .top = EVAL_TOP};
+    Predictions *out = config->squad.out ? &rows : NULL;
     job->windows = !config->max_batches;
     TRY(job_data(job, from->files, from->files_count, (DataPart){0}, 0.15, 0, &data));
     TRY(job_start(job, &report));
     TRY(load_report_check(&report, job->model_dir, &job->model->config, false));
     TRY(replicas_check(job->runner));
     job_report(job, &report, progress);
-    if (dataset_windows(data, 1) && !config->max_batches)
-        return perplexity_run(job, config, data, ret_result);
+    if (out) TRY(job_name_tokens(job));
+    if (out) TRY(predictions_init(out, job, config->squad.out, NULL));
+    if (dataset_windows(data, 1) && !config->max_batches) {
+        TRY(perplexity_run(job, config, data, out, ret_result));
+        return predictions_commit(&rows);
+    }
     if (config->stride)
         return USAGE("{stride} applies only to language models on a whole text, without {max-batches}");
     EvalResult result;
@@ -116,6 +137,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
                                           isnan(result.accuracy[k]) ? NULL : json_real(result.accuracy[k]),
                                           "count", (json_int_t)result.counts[k]));
     json_object_set_new(json, "parts", parts);
-    TRY(task_scores(job, data, config->max_batches * config->settings.run.micro_batch, false, json));
+    TRY(task_scores(job, data, config->max_batches * config->settings.run.micro_batch, false, out, json));
+    TRY(predictions_commit(&rows));
     return MOVE(ret_result, json);
 }

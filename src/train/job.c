@@ -205,6 +205,7 @@ Status job_find_formats(Job *job) {
     }
     if (task == TASK_COUNT) return OK;
     const TaskData *data = task_data(task);
+    job->task = task;
     job->tables = data->tables;
     if (data->alias && !strcmp(name, data->alias)) job->unknown = data->unknown;
     return OK;
@@ -220,6 +221,7 @@ static Status resolve_task(const ModelSettings *model, ModelConfig *config, Task
                      task_names[*ret_task]);
     config->outputs_mask &= heads;
     if (!config->outputs_mask) config->outputs_mask = heads;
+    if (model->headless) config->outputs_mask = 0;
     HeadTraits traits = heads_traits(config->outputs_mask);
     config->pooler = traits.pooled;
     if (traits.labeled && model->labels) config->labels = model->labels;

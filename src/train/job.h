@@ -16,23 +16,25 @@
 #include "train/seq_warmup.h"
 #include "train/train.h"
 
+typedef struct Predictions Predictions; /* train/predictions.h */
+
 typedef struct Job {
     Settings settings;     /* with `run` complete */
     ModelDir source;       /* the model's directory, if it is not a preset ... */
     const char *model_dir; /* ... and its path; else NULL */
     RootDisk *disk;        /* only rank 0 has directories of models and runs; NULL: all ranks do */
     Mirror model_mirror, tokenizer_mirror; /* with `disk`: of their directories */
-    Task task;
-    DataFormat format;    /* as requested; may be auto */
-    Tokenizer *tokenizer; /* NULL: not needed, not loaded yet, or bytes */
-    char *tokenizer_name; /* its name in messages */
-    char *tokenizer_dir;  /* its files are copied into checkpoints; NULL: those of model_dir */
-    TokenizerId tokens;   /* identity of the tokenizer behind the data, if tokens_known */
+    Task task;                             /* while the data is resolved, that of the files' formats */
+    DataFormat format;                     /* as requested; may be auto */
+    Tokenizer *tokenizer;                  /* NULL: not needed, not loaded yet, or bytes */
+    char *tokenizer_name;                  /* its name in messages */
+    char *tokenizer_dir; /* its files are copied into checkpoints; NULL: those of model_dir */
+    TokenizerId tokens;  /* identity of the tokenizer behind the data, if tokens_known */
     bool tokens_known;
     ChatTemplate *chat;         /* conversations; NULL: not needed, not loaded yet, or none */
     bool bytes;                 /* tokens are bytes */
     DataFormat tables, unknown; /* how tables of text and files of unknown format are read, unless AUTO */
-    bool squad;                 /* the data is SQuAD */
+    bool squad;                 /* the data is SQuAD, or rows with questions */
     bool windows;   /* lm: evaluate sliding windows over the whole text, which may be shorter than seq */
     char *prepared; /* directory of the token files opened last ... */
     const char *const *prepared_from; /* ... and the text files they were made from (borrowed) */
@@ -84,6 +86,8 @@ MUST_USE Status job_resolve_data(Job *job);
 /* Loads the tokenizer for text unless it is already loaded: the requested one, else the checkpoint's, else
  * bytes. */
 MUST_USE Status job_need_tokenizer(Job *job);
+/* Loads the checkpoint's own tokenizer, if it has one, for the names of tokens. */
+MUST_USE Status job_name_tokens(Job *job);
 /* Part of job_new: completes the configuration from the data, if the task does that. */
 MUST_USE Status task_prepare(Job *job, ModelConfig *config);
 /* The same for classification: takes the problem type and the labels from the settings, the
@@ -119,28 +123,41 @@ MUST_USE Status job_evaluate(const Job *job, const Dataset *data, int64_t limit,
 MUST_USE Status job_evaluate_windows(const Job *job, const Dataset *data, int64_t stride,
                                      EvalResult *ret_result);
 
-/* Callbacks of job_scores, which computes a head's logits. */
+/* Callbacks of job_scores, which computes a head's logits, or of HEAD_NONE the hidden states. */
 typedef struct ScoreWork {
     HeadId head;
     int64_t seq;   /* sequence length of a batch */
-    int64_t width; /* logits per example */
+    int64_t width; /* values per example */
     void *context;
+    const char *title; /* for progress; NULL: "evaluating" */
+    /* Only some rows: writes those of a filled batch, b * T + t in ascending order, to `rows` and returns
+     * their number. Their values follow one another in the batch's. */
+    int64_t (*pick)(void *context, const HostBatch *batch, int32_t *rows);
+    /* Logits over the vocabulary: makes `each` values of those of a row. Called on one rank of the replica.
+     */
+    int64_t each;
+    void (*reduce)(void *context, const HostBatch *batch, int32_t row, const float *logits, float *out);
+    /* Makes the values of the batch's examples (B,width) of `raw` values for each. */
+    int64_t raw;
+    void (*condense)(void *context, const HostBatch *batch, const float *values, float *out);
     /* Fills `batch` with examples at .. at + batch->B - 1. */
     Status (*fill)(void *context, int64_t at, HostBatch *batch);
     /* Called on all ranks with all logits (B, width), in order, and the batch they belong to. */
     Status (*consume)(void *context, int64_t at, const HostBatch *batch, const float *scores);
 } ScoreWork;
-/* Computes logits of examples 0 .. count-1, split across the replicas. Heads over the vocabulary need tp = 1.
- * Collective. */
+/* Computes the values of examples 0 .. count-1, split across the replicas. Collective. */
 MUST_USE Status job_scores(const Job *job, int64_t count, const ScoreWork *work);
 
 /* Fills a batch with synthetic tokens and labels for every head of the job's task. */
 void job_fill_synthetic(const Job *job, HostBatch *batch);
 
 /* Adds the metrics of the job's task that need the model's outputs, over the first `limit` examples (0: all).
- * `validating`: only those that a run reports. Collective. */
+ * `validating`: only those that a run reports. `out`: also writes the predictions; may be NULL. Collective.
+ */
 MUST_USE Status task_scores(const Job *job, const Dataset *data, int64_t limit, bool validating,
-                            json_t *result);
+                            Predictions *out, json_t *result);
+/* Writes the predictions for unlabeled rows. Collective. */
+MUST_USE Status task_predict(const Job *job, const Dataset *data, Predictions *out);
 /* Whether the validations of a run have such metrics. */
 bool task_validation_scores(const Job *job);
 

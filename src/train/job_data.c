@@ -68,6 +68,11 @@ Status job_need_tokenizer(Job *job) {
     return tokenizer_new_bytes(&job->tokenizer, job->model->config.family->byte_specials);
 }
 
+Status job_name_tokens(Job *job) {
+    bool own = has_own_tokenizer(job) && !wants_bytes(job);
+    return !job->tokenizer && own ? job_need_tokenizer(job) : OK;
+}
+
 /* ---- formats ---- */
 
 /* Whether plain files are text to tokenize rather than bytes. */
@@ -76,7 +81,20 @@ static bool plain_is_text(const Job *job) {
     return text_of(job)->tokenizer ? !wants_bytes(job) : has_own_tokenizer(job);
 }
 
+/* Files of rows to predict: token ids, questions, or texts in tables or lines. */
+static Status format_of_rows(const char *path, DataFormat *ret_format) {
+    bool ids = false;
+    *ret_format = FORMAT_RECORDS;
+    if (reader_is_json(path)) TRY(data_lines_are_ids(path, &ids));
+    if (ids) *ret_format = FORMAT_IDS;
+    if (path_is_table(path)) return OK;
+    TRY(data_format_find(path, NULL, ret_format));
+    if (*ret_format == FORMAT_BYTES || *ret_format == FORMAT_TEXT) *ret_format = FORMAT_RECORDS;
+    return OK;
+}
+
 static Status format_of(const Job *job, const char *path, DataFormat *ret_format) {
+    if (job->settings.data.unlabeled) return format_of_rows(path, ret_format);
     bool table = job->tables && path_is_table(path);
     if (table && path_is_separated(path)) {
         *ret_format = job->tables;
@@ -149,7 +167,8 @@ Status job_resolve_data(Job *job) {
     }
     TRY(common_format(job, data->files, data->files_count, &format));
     bool texts = needs_tokenizer(format), tokenized = texts || format == FORMAT_TOKENS;
-    job->squad = format == FORMAT_SQUAD;
+    bool questions = data->unlabeled && job->task == TASK_SPAN && format == FORMAT_RECORDS;
+    job->squad = format == FORMAT_SQUAD || questions;
     if (tokenized && !job->tokenizer && !wants_bytes(job) && has_own_tokenizer(job))
         TRY(load_tokenizer(job, job->model_dir));
     if (format == FORMAT_TOKENS && !job->tokens_known && data->files_count)
@@ -238,7 +257,7 @@ Status job_find_labels(Job *job, ModelConfig *config) {
     TRY(known_problem(job, &old, known, &config->problem));
     TRY(common_format(job, data->files, data->files_count, &format));
     bool readable = format == FORMAT_RECORDS || format == FORMAT_IDS;
-    if (data->files_count && readable && !(known && config->problem != PROBLEM_AUTO))
+    if (data->files_count && readable && !data->unlabeled && !(known && config->problem != PROBLEM_AUTO))
         TRY(labels_from_data(job, format, known, trained, config));
     config->problem = config_problem(config);
     if (config->problem == PROBLEM_SINGLE_LABEL && config->labels < 2)
@@ -387,6 +406,9 @@ Status job_data(Job *job, const char *const *paths, int count, DataPart part, do
         .separate = text_of(job)->no_cross_document,
         .end = (int32_t)job->end_token,
         .windows = job->windows,
+        .unlabeled = job->settings.data.unlabeled,
+        .named = job->settings.data.named,
+        .id_field = text_of(job)->id_field,
         .part = part,
         .seed = seed,
     };

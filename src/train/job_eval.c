@@ -19,9 +19,9 @@ static Status end_section(const Job *job) {
     return stop ? STOPPED("stopped by a signal") : OK;
 }
 
-static Status show_evaluation(const Job *job, int64_t total, Progress **ret_progress) {
-    return progress_new_phase(ret_progress, job->settings.report.log,
-                              job->settings.run.train ? "validating" : "evaluating", total,
+static Status show_evaluation(const Job *job, const char *title, int64_t total, Progress **ret_progress) {
+    if (!title) title = job->settings.run.train ? "validating" : "evaluating";
+    return progress_new_phase(ret_progress, job->settings.report.log, title, total,
                               job->settings.report.quiet);
 }
 
@@ -89,7 +89,7 @@ static Status evaluate(const Job *job, const Dataset *data, int64_t examples, in
     EvalResult result = {.examples = examples};
     int64_t hits[LOSS_COUNT] = {0};
     CLEANUP(progress_freep) Progress *progress = NULL;
-    TRY(show_evaluation(job, examples, &progress));
+    TRY(show_evaluation(job, NULL, examples, &progress));
     mesh_section_begin(runner->mesh, job->settings.run.stop);
     for (int64_t first = 0; first * B < examples; first += (int64_t)round.count * replicas) {
         progress_update(progress, first * B, "");
@@ -131,41 +131,100 @@ static int64_t rows_at(int64_t at, int64_t B, int64_t count) {
     return at >= count ? 0 : count - at < B ? count - at : B;
 }
 
-/* Gathers the replicas' logits of a round into `all`. A replica past the end of the data computes the first
- * example again; its result is ignored. */
+/* Values of a replica's own batch, and of all replicas'. */
+typedef struct ScoreRound {
+    HostBatch *batch;
+    int32_t *rows;    /* that are picked */
+    float *raw;       /* values that are condensed */
+    float *own, *all; /* (B,width), (replicas,B,width) */
+} ScoreRound;
+
+static void round_done(ScoreRound *round) {
+    host_batch_free(round->batch);
+    free(round->rows);
+    free(round->raw);
+    free(round->own);
+    free(round->all);
+}
+
+static Status round_init(const Job *job, const ScoreWork *work, ScoreRound *round) {
+    int64_t B = job->runner->spec.micro_batch, replicas = job->runner->mesh->extent[AXIS_DP];
+    if (work->pick) TRY(mem_new((size_t)(B * work->seq), sizeof *round->rows, &round->rows));
+    if (work->condense) TRY(mem_new((size_t)(B * work->raw), sizeof *round->raw, &round->raw));
+    TRY(mem_new((size_t)(B * work->width), sizeof *round->own, &round->own));
+    return mem_new((size_t)(replicas * B * work->width), sizeof *round->all, &round->all);
+}
+
+typedef struct Reducing {
+    const ScoreWork *work;
+    const HostBatch *batch;
+    const int32_t *rows; /* NULL: all */
+} Reducing;
+
+static void reduce_row(void *context, int64_t i, const float *logits, float *out) {
+    const Reducing *reducing = context;
+    int32_t row = reducing->rows ? reducing->rows[i] : (int32_t)i;
+    reducing->work->reduce(reducing->work->context, reducing->batch, row, logits, out);
+}
+
+static Status compute(const Job *job, const ScoreWork *work, ScoreRound *round) {
+    const HostBatch *batch = round->batch;
+    Reducing reducing = {work, batch, round->rows};
+    OutputWork output = {.head = work->head,
+                         .rows = round->rows,
+                         .count = work->pick ? work->pick(work->context, batch, round->rows) : 0,
+                         .width = output_width(&job->model->config, work->head, 1)};
+    if (work->reduce) {
+        output.width = work->each;
+        output.reduce = reduce_row;
+        output.context = &reducing;
+    }
+    TRY(runner_outputs(job->runner, batch, &output, work->condense ? round->raw : round->own));
+    if (work->condense) work->condense(work->context, batch, round->raw, round->own);
+    return OK;
+}
+
+/* Gathers the replicas' values of a round. A replica past the end of the data computes the first example
+ * again; its result is ignored. */
 static Status score_round(const Job *job, int64_t first, int64_t count, const ScoreWork *work,
-                          HostBatch **batch, float *own, float *all) {
+                          ScoreRound *round) {
     Runner *runner = job->runner;
     int64_t B = runner->spec.micro_batch, at = first + runner->mesh->at[AXIS_DP] * B;
     int64_t rows = rows_at(at, B, count);
-    TRY(resize_batch(job, batch, rows ? rows : 1, work->seq));
-    TRY(work->fill(work->context, rows ? at : 0, *batch));
-    TRY(runner_logits(runner, *batch, work->head, own));
-    return host_gather(runner->mesh->axis[AXIS_DP], all, own, (size_t)(B * work->width) * sizeof *own);
+    TRY(resize_batch(job, &round->batch, rows ? rows : 1, work->seq));
+    TRY(work->fill(work->context, rows ? at : 0, round->batch));
+    TRY(compute(job, work, round));
+    return host_gather(runner->mesh->axis[AXIS_DP], round->all, round->own,
+                       (size_t)(B * work->width) * sizeof *round->own);
+}
+
+static Status consume_round(const Job *job, int64_t first, int64_t count, const ScoreWork *work,
+                            ScoreRound *round) {
+    int64_t B = job->runner->spec.micro_batch, replicas = job->runner->mesh->extent[AXIS_DP];
+    for (int64_t r = 0; r < replicas; r++) {
+        int64_t at = first + r * B, rows = rows_at(at, B, count);
+        if (!rows) break;
+        if (replicas > 1) {
+            TRY(resize_batch(job, &round->batch, rows, work->seq));
+            TRY(work->fill(work->context, at, round->batch));
+        }
+        TRY(work->consume(work->context, at, round->batch, round->all + r * B * work->width));
+    }
+    return OK;
 }
 
 Status job_scores(const Job *job, int64_t count, const ScoreWork *work) {
     Runner *runner = job->runner;
     int64_t B = runner->spec.micro_batch, replicas = runner->mesh->extent[AXIS_DP];
-    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    CLEANUP(mem_freep) float *own = NULL, *all = NULL;
-    TRY(mem_new((size_t)(B * work->width), sizeof *own, &own));
-    TRY(mem_new((size_t)(replicas * B * work->width), sizeof *all, &all));
+    CLEANUP(round_done) ScoreRound round = {0};
     CLEANUP(progress_freep) Progress *progress = NULL;
-    TRY(show_evaluation(job, count, &progress));
+    TRY(round_init(job, work, &round));
+    TRY(show_evaluation(job, work->title, count, &progress));
     mesh_section_begin(runner->mesh, job->settings.run.stop);
     for (int64_t first = 0; first < count; first += replicas * B) {
         progress_update(progress, first, "");
-        TRY(score_round(job, first, count, work, &batch, own, all));
-        for (int64_t r = 0; r < replicas; r++) {
-            int64_t at = first + r * B, rows = rows_at(at, B, count);
-            if (!rows) break;
-            if (replicas > 1) {
-                TRY(resize_batch(job, &batch, rows, work->seq));
-                TRY(work->fill(work->context, at, batch));
-            }
-            TRY(work->consume(work->context, at, batch, all + r * B * work->width));
-        }
+        TRY(score_round(job, first, count, work, &round));
+        TRY(consume_round(job, first, count, work, &round));
     }
     return end_section(job);
 }

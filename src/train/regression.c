@@ -5,9 +5,12 @@
 #include <stdlib.h>
 
 #include "model/head.h"
+#include "train/classify.h"
 
 typedef struct Pairs {
+    const Job *job;
     const Dataset *data;
+    Predictions *out; /* NULL: not wanted */
     int64_t outputs, count;
     double *predicted, *given; /* (outputs, count) */
 } Pairs;
@@ -24,6 +27,7 @@ static Status fill_rows(void *context, int64_t at, HostBatch *batch) {
 
 static Status keep_rows(void *context, int64_t at, const HostBatch *batch, const float *scores) {
     Pairs *pairs = context;
+    if (pairs->out) TRY(classify_put(pairs->job, pairs->data, at, batch, scores, pairs->out));
     for (int64_t b = 0; b < batch->B; b++)
         for (int64_t i = 0; i < pairs->outputs; i++) {
             pairs->predicted[i * pairs->count + at + b] = (double)scores[b * pairs->outputs + i];
@@ -119,10 +123,12 @@ static Status scores_json(const Job *job, const Pairs *pairs, json_t *result) {
     return failed ? FAILED("out of memory while writing the result") : OK;
 }
 
-Status regression_add(const Job *job, const Dataset *data, int64_t limit, json_t *result) {
+Status regression_add(const Job *job, const Dataset *data, int64_t limit, Predictions *out, json_t *result) {
     int64_t examples = dataset_count(data);
     CLEANUP(pairs_done)
-    Pairs pairs = {.data = data,
+    Pairs pairs = {.job = job,
+                   .data = data,
+                   .out = out,
                    .outputs = job->model->config.labels,
                    .count = limit > 0 && limit < examples ? limit : examples};
     size_t values = (size_t)(pairs.outputs * pairs.count);

@@ -8,8 +8,9 @@
  *   mse, pearson, spearman   means over the outputs; a correlation is null if it is undefined for an output,
  *                            because its predictions or its targets are constant
  *   outputs                  [{label, mse, pearson, spearman}], if there are several
- * Collective. */
-MUST_USE Status regression_add(const Job *job, const Dataset *data, int64_t limit, json_t *result);
+ * `out`: also writes the predictions; may be NULL. Collective. */
+MUST_USE Status regression_add(const Job *job, const Dataset *data, int64_t limit, Predictions *out,
+                               json_t *result);
 
 /* Pearson's correlation; NAN: undefined. */
 double correlation(const double *x, const double *y, int64_t count);

@@ -9,6 +9,8 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "data/table.h"
+#include "train/predictions.h"
 #include "train/replicas.h"
 
 /* ---- predictions files ---- */
@@ -119,6 +121,8 @@ Status squad_run_model(const Job *job, const SquadFeatures *features, size_t cou
 
 typedef struct Answers {
     json_t *predictions, *odds, *n_best; /* by question id; odds: NULL if no question is unanswerable */
+    Predictions *rows;                   /* NULL: not wanted */
+    bool may_be_none;
 } Answers;
 
 static void answers_done(Answers *answers) {
@@ -144,23 +148,62 @@ static json_t *choices_json(SquadText context, const SquadBest *best) {
     return list;
 }
 
+static json_int_t chars_before(SquadText text, size_t end) {
+    json_int_t count = 0;
+    for (size_t i = 0; i < end; i++) count += ((unsigned char)text.data[i] & 0xC0) != 0x80;
+    return count;
+}
+
+Status squad_put_choice(json_t *json, SquadText context, const SquadChoice *choice) {
+    bool none = !choice || choice->none;
+    size_t start = none ? 0 : choice->start, end = none ? 0 : choice->end;
+    TRY(json_put(json, "answer", none ? json_null() : json_stringn(context.data + start, end - start)));
+    TRY(json_put(json, "start", none ? json_null() : json_integer(chars_before(context, start))));
+    return json_put(json, "end", none ? json_null() : json_integer(chars_before(context, end)));
+}
+
+static Status put_row(const Answers *answers, const SquadSet *set, const SquadQuestion *question,
+                      const SquadBest *best) {
+    CLEANUP(json_decrefp) json_t *row = NULL;
+    TRY(predictions_named(answers->rows, question->name, &row));
+    if (!row) return OK;
+    TRY(squad_put_choice(row, set->paragraph[question->paragraph].context, best->answer));
+    TRY(json_put(row, "probability",
+                 json_finite(best->answer ? best->answer->probability : best->none_probability)));
+    if (answers->may_be_none)
+        TRY(json_put(row, "no_answer_probability", json_finite(best->none_probability)));
+    json_t *targets = answers->rows->labeled ? json_array() : NULL;
+    if (targets) TRY(json_put(row, "targets", targets));
+    for (size_t i = 0; targets && i < question->answers; i++) {
+        SquadText text = set->answer[question->first_answer + i].text;
+        if (json_array_append_new(targets, json_stringn(text.data, text.size)) != 0)
+            return FAILED("out of memory while writing answers");
+    }
+    return predictions_put(answers->rows, row);
+}
+
+static Status put_files(const Answers *answers, const SquadQuestion *question, SquadText context,
+                        const SquadBest *best) {
+    int failed = json_object_set_new(answers->predictions, question->id, text_json(context, best->answer));
+    if (answers->odds) failed |= json_object_set_new(answers->odds, question->id, json_real(best->null_odds));
+    if (answers->n_best)
+        failed |= json_object_set_new(answers->n_best, question->id, choices_json(context, best));
+    return failed ? FAILED("out of memory while collecting answers") : OK;
+}
+
 /* Collects the answers of questions whose windows have all been scored. */
 static Status collect(const SquadEval *squad, const SquadSet *set, const SquadFeatures *features,
                       const SquadScores *scores, size_t scored, Answers *answers) {
     CLEANUP(squad_best_done) SquadBest best = {0};
-    SquadAnswerSpec spec = {squad->max_answer, answers->odds != NULL, squad->null_threshold};
+    SquadAnswerSpec spec = {squad->max_answer, answers->may_be_none, squad->null_threshold};
     for (size_t i = 0; i < features->queries; i++) {
         const SquadQuery *asked = &features->query[i];
         const SquadQuestion *question = &set->question[asked->number];
         SquadText context = set->paragraph[question->paragraph].context;
         if (asked->feature + (size_t)asked->features > scored) break;
         TRY(squad_best_find(&best, features, scores, i, context, &spec));
-        int failed = json_object_set_new(answers->predictions, question->id, text_json(context, best.answer));
-        if (answers->odds)
-            failed |= json_object_set_new(answers->odds, question->id, json_real(best.null_odds));
-        if (answers->n_best)
-            failed |= json_object_set_new(answers->n_best, question->id, choices_json(context, &best));
-        if (failed) return FAILED("out of memory while collecting answers");
+        if (answers->predictions) TRY(put_files(answers, question, context, &best));
+        if (answers->rows) TRY(put_row(answers, set, question, &best));
     }
     return OK;
 }
@@ -231,6 +274,14 @@ static Status put_loss(json_t *json, const SquadLoss *loss, size_t windows, doub
     return OK;
 }
 
+/* Questions without answers, in SQuAD's format or in tables. */
+static Status read_unlabeled(const Job *job, const char *path, SquadSet *set) {
+    const TextOptions *text = &job->settings.data.text;
+    if (!path_is_table(path)) return squad_set_read(set, path);
+    return squad_set_read_rows(set, path, text->text_field ? text->text_field : "question",
+                               text->pair_field ? text->pair_field : "context", text->id_field);
+}
+
 static Status read_features(const Job *job, const char *const *paths, int count, SquadSet *set,
                             SquadFeatures *features) {
     SquadSpec spec = {.seq = job->seq,
@@ -238,7 +289,9 @@ static Status read_features(const Job *job, const char *const *paths, int count,
                       .types = job->model->config.types,
                       .max_query = job->settings.data.text.max_query,
                       .keep_lost = true};
-    for (int i = 0; i < count; i++) TRY(squad_set_read(set, paths[i]));
+    set->unlabeled = job->settings.data.unlabeled;
+    for (int i = 0; i < count; i++)
+        TRY(set->unlabeled ? read_unlabeled(job, paths[i], set) : squad_set_read(set, paths[i]));
     return squad_features_make(features, set, job->tokenizer, &spec);
 }
 
@@ -263,40 +316,69 @@ static Status windows_to_score(const EvalConfig *config, const SquadFeatures *fe
     return OK;
 }
 
+static Status tell_counts(const char *path, const SquadFeatures *features, Progress *progress) {
+    CLEANUP(mem_freep) char *note = NULL;
+    TRY(squad_counts_text(&features->counts, &note));
+    if (note) progress_line(progress, "warning: %s: %s", path, note);
+    return OK;
+}
+
 Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, json_t **ret_result) {
     const SquadEval *squad = &config->squad;
+    const char *dir = squad->out && row_format_of(squad->out) == ROWS_NONE ? squad->out : NULL;
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(squad_features_done) SquadFeatures features = {0};
     CLEANUP(squad_scores_done) SquadScores scores = {0};
-    CLEANUP(mem_freep) char *note = NULL;
+    CLEANUP(predictions_done) Predictions rows = {.labeled = true};
     if (job->task != TASK_SPAN)
         return USAGE("%s is SQuAD data; use {task} squad", config->settings.data.files[0]);
-    if (squad->write_n_best && !squad->out) return USAGE("{nbest} needs {out}, where its file is written");
+    if (squad->write_n_best && !dir)
+        return USAGE("{nbest} needs {out}, %s where its file is written", squad->out ? "a directory" : "");
     TRY(job_need_tokenizer(job));
     TRY(read_features(job, config->settings.data.files, config->settings.data.files_count, &set, &features));
-    TRY(squad_counts_text(&features.counts, &note));
-    if (note) progress_line(progress, "warning: %s: %s", config->settings.data.files[0], note);
+    TRY(tell_counts(config->settings.data.files[0], &features, progress));
     TRY(squad_scores_init(&scores, &features, squad->n_best));
     size_t count = 0;
     TRY(windows_to_score(config, &features, &count));
-    if (squad->out) TRY(dir_make(squad->out));
+    if (dir) TRY(dir_make(dir));
+    if (squad->out && !dir) TRY(predictions_init(&rows, job, squad->out, NULL));
     TRY(start_job(job, progress));
 
     SquadLoss loss;
     double start = clock_wall();
     TRY(squad_run_model(job, &features, count, job->seq, &scores, &loss));
+    bool may_be_none = has_impossible(&set);
     CLEANUP(answers_done)
     Answers answers = {.predictions = json_object(),
-                       .odds = has_impossible(&set) ? json_object() : NULL,
-                       .n_best = squad->write_n_best ? json_object() : NULL};
+                       .odds = may_be_none ? json_object() : NULL,
+                       .n_best = squad->write_n_best ? json_object() : NULL,
+                       .rows = squad->out && !dir ? &rows : NULL,
+                       .may_be_none = may_be_none};
     CLEANUP(json_decrefp) json_t *result = NULL;
     TRY(collect(squad, &set, &features, &scores, count, &answers));
     double seconds = clock_wall() - start;
     TRY(score_answers(&set, &answers, &result));
     TRY(put_loss(result, &loss, count, seconds));
-    if (squad->out && job->runner->mesh->rank == 0) TRY(write_answers(squad->out, &answers));
+    if (dir && job->runner->mesh->rank == 0) TRY(write_answers(dir, &answers));
+    TRY(predictions_commit(&rows));
     *ret_result = json_incref(result);
     return OK;
+}
+
+Status squad_predict(const PredictConfig *config, Job *job, Progress *progress, Predictions *out) {
+    const DataSettings *data = &config->settings.data;
+    CLEANUP(squad_set_done) SquadSet set = {0};
+    CLEANUP(squad_features_done) SquadFeatures features = {0};
+    CLEANUP(squad_scores_done) SquadScores scores = {0};
+    SquadLoss loss;
+    TRY(job_need_tokenizer(job));
+    TRY(read_features(job, data->files, data->files_count, &set, &features));
+    TRY(tell_counts(data->files[0], &features, progress));
+    TRY(squad_scores_init(&scores, &features, config->squad.n_best));
+    TRY(start_job(job, progress));
+    TRY(squad_run_model(job, &features, features.features, job->seq, &scores, &loss));
+    Answers answers = {.rows = out, .may_be_none = !config->always};
+    return collect(&config->squad, &set, &features, &scores, features.features, &answers);
 }
 
 Status squad_score_job(const Job *job, const char *const *paths, int count, int64_t limit, double *ret_exact,
@@ -313,7 +395,9 @@ Status squad_score_job(const Job *job, const char *const *paths, int count, int6
     if (limit > 0 && (size_t)limit < windows) windows = (size_t)limit;
     TRY(squad_run_model(job, &features, windows, job->seq, &scores, &loss));
     CLEANUP(answers_done)
-    Answers answers = {.predictions = json_object(), .odds = has_impossible(&set) ? json_object() : NULL};
+    Answers answers = {.predictions = json_object(),
+                       .odds = has_impossible(&set) ? json_object() : NULL,
+                       .may_be_none = has_impossible(&set)};
     TRY(collect(&squad, &set, &features, &scores, windows, &answers));
     if (!json_object_size(answers.predictions)) return OK; /* not a single question is complete */
     TRY(score_answers(&set, &answers, &result));

@@ -10,6 +10,13 @@ MUST_USE Status squad_eval_predictions(const EvalConfig *config, json_t **ret_re
 /* Loss and official score of a job's model on SQuAD data. The job must not be started yet. Collective. */
 MUST_USE Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, json_t **ret_result);
 
+/* The same for a predictions file that is being written: answers to questions without answers, from SQuAD
+ * files or the rows of tables. Collective. */
+MUST_USE Status squad_predict(const PredictConfig *config, Job *job, Progress *progress, Predictions *out);
+
+/* Sets "answer", "start" and "end", in characters of the context; all are null if there is no answer. */
+MUST_USE Status squad_put_choice(json_t *json, SquadText context, const SquadChoice *choice);
+
 /* Exact match and F1, as fractions, of a started job's model on the questions of SQuAD files whose windows
  * are all among the first `limit` (0: all), with the default options of 'weft eval'. Collective. */
 MUST_USE Status squad_score_job(const Job *job, const char *const *paths, int count, int64_t limit,

@@ -45,4 +45,25 @@ typedef struct EvalConfig {
 } EvalConfig;
 MUST_USE Status eval_run(const EvalConfig *config, json_t **ret_result);
 
+typedef Status (*RowPut)(const char *text, size_t size);
+typedef enum { POOL_MEAN, POOL_FIRST, POOL_LAST } Pooling;
+extern const char *const pooling_names[]; /* ends with NULL */
+
+/* Predictions for rows without labels, or embeddings of their texts (train/predictions.h). */
+typedef struct PredictConfig {
+    Settings settings; /* run.micro_batch: sequences per batch */
+    const char *out;   /* .jsonl, .csv or, for embeddings, .npy; NULL: JSON lines for `put` */
+    RowPut put;
+    int64_t top;     /* tokens listed for a mask, or after a text */
+    SquadEval squad; /* n_best, max_answer and null_threshold */
+    bool always;     /* span: never answer that there is no answer */
+    Pooling pool;    /* embeddings: mean over a text's tokens, or a single one of them */
+    bool normalize;  /* to length 1 */
+} PredictConfig;
+/* Both return {"task", "rows", "runtime_s", "rows_per_s", "out"}, of embeddings without "task" but with
+ * "width".
+ */
+MUST_USE Status model_predict(const PredictConfig *config, json_t **ret_result);
+MUST_USE Status model_embed(const PredictConfig *config, json_t **ret_result);
+
 #endif

@@ -56,7 +56,7 @@ bool validation_is_best(Validation *val, int64_t step) {
 Status validation_score(Validation *val, const Job *job, const Dataset *data, const char *const *paths,
                         int count, int64_t limit) {
     CLEANUP(json_decrefp) json_t *score = json_object();
-    TRY(task_scores(job, data, limit, true, score));
+    TRY(task_scores(job, data, limit, true, NULL, score));
     val->accuracy = json_number_or(score, "accuracy", val->accuracy);
     val->f1 = json_number_or(score, "f1_macro", val->f1);
     val->mcc = json_number_or(score, "mcc", val->mcc);
