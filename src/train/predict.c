@@ -107,7 +107,7 @@ static Status check_head(const Settings *settings) {
 static Status predict_rows(const PredictConfig *config, Job *job, Progress *progress, Predictions *out) {
     CLEANUP(dataset_freep) Dataset *data = NULL;
     TRY(job_name_tokens(job));
-    if (job->squad) return squad_predict(config, job, progress, out);
+    if (job->squad && job->task == TASK_SPAN) return squad_predict(config, job, progress, out);
     TRY(open_rows(job, true, progress, &data));
     return task_predict(job, data, out);
 }
