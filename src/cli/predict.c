@@ -142,10 +142,14 @@ const Command command_predict = {
     .name = "predict",
     .summary = "predict labels, values, tokens or answers for rows without labels",
     .description =
-        "Writes a row for each row of the data, in the same order: a classifier's label with the "
-        "probability of each, a regression's value, the tokens that a mask may stand for, the loss of a "
-        "text and the tokens that may follow it, or the answer to a question with its position in the "
-        "context. Rows that are too long are truncated, but contexts are read in overlapping windows.\n"
+        "Writes a row for each row of the data, in the same order, with its id, or as row its number "
+        "from 1. Rows that are too long are truncated, but contexts are read in overlapping windows.\n"
+        "A classifier gives label and probabilities, with independent labels those above 0.5 as labels; "
+        "a regression value, with several outputs values; masked tokens masks, each with its position "
+        "and most probable tokens, and of pairs next_sentence, the probability that the second text "
+        "follows; a language model the number of tokens that a text predicts, the sum of their losses "
+        "nll, loss and accuracy, and the next tokens; questions answer, start and end in characters of "
+        "the context (tokens for token ids), probability and no_answer_probability.\n"
         "In .csv files a member of an object has a column of its own, such as probabilities.LABEL, and "
         "a list is JSON text.",
     .positional = POSITIONAL("model", "data"),
