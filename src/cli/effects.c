@@ -74,6 +74,7 @@ static const Effect effects[] = {
     NEEDS("top-k top-p min-p typical-p seed", "greedy", "", "with --greedy", .command = "generate"),
     NEEDS("shown", "json", "*", "without --json", .command = "answer"),
     NEEDS("null-threshold", "always", "", "with --always", .command = "answer"),
+    NEEDS("null-threshold", "always", "", "with --always", .command = "predict"),
     NEEDS("price power", "cluster", "*", "without --cluster", .command = "plan"),
     NEEDS("interval port address", "serve", "*", "without --serve", .command = "report"),
     NEEDS("retries", "list", "", "with --list", .command = "fetch"),

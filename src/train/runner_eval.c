@@ -85,9 +85,12 @@ static Status take_rows(Runner *runner, const Scores *scores, Tensor all, int64_
                         Tensor buffer, Tensor *ret_rows) {
     size_t row = (size_t)all.dim[1] * dtype_size(all.dtype);
     *ret_rows = tensor_slice(buffer.data ? buffer : all, buffer.data ? 0 : at, count);
-    for (int64_t i = 0; buffer.data && i < count; i++)
+    for (int64_t i = 0, run; buffer.data && i < count; i += run) {
+        const int32_t *from = scores->rows + at + i;
+        for (run = 1; i + run < count && from[run] == from[0] + run;) run++;
         TRY(stream_copy(runner->stream, (char *)buffer.data + (size_t)i * row,
-                        (char *)all.data + (size_t)scores->rows[at + i] * row, row, COPY_ON_DEVICE));
+                        (char *)all.data + (size_t)from[0] * row, (size_t)run * row, COPY_ON_DEVICE));
+    }
     return OK;
 }
 

@@ -122,6 +122,7 @@ Status squad_run_model(const Job *job, const SquadFeatures *features, size_t cou
 typedef struct Answers {
     json_t *predictions, *odds, *n_best; /* by question id; odds: NULL if no question is unanswerable */
     Predictions *rows;                   /* NULL: not wanted */
+    bool named;                          /* of these: a question has an id */
     bool may_be_none;
 } Answers;
 
@@ -165,7 +166,8 @@ Status squad_put_choice(json_t *json, SquadText context, const SquadChoice *choi
 static Status put_row(const Answers *answers, const SquadSet *set, const SquadQuestion *question,
                       const SquadBest *best) {
     CLEANUP(json_decrefp) json_t *row = NULL;
-    TRY(predictions_named(answers->rows, question->name, &row));
+    const json_t *name = !question->name && answers->named ? json_null() : question->name;
+    TRY(predictions_named(answers->rows, name, &row));
     if (!row) return OK;
     TRY(squad_put_choice(row, set->paragraph[question->paragraph].context, best->answer));
     TRY(json_put(row, "probability",
@@ -189,6 +191,12 @@ static Status put_files(const Answers *answers, const SquadQuestion *question, S
     if (answers->n_best)
         failed |= json_object_set_new(answers->n_best, question->id, choices_json(context, best));
     return failed ? FAILED("out of memory while collecting answers") : OK;
+}
+
+static bool has_names(const SquadSet *set) {
+    for (size_t i = 0; i < set->questions; i++)
+        if (set->question[i].name) return true;
+    return false;
 }
 
 /* Collects the answers of questions whose windows have all been scored. */
@@ -333,7 +341,7 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
     if (job->task != TASK_SPAN)
         return USAGE("%s is SQuAD data; use {task} squad", config->settings.data.files[0]);
     if (squad->write_n_best && !dir)
-        return USAGE("{nbest} needs {out}, %s where its file is written", squad->out ? "a directory" : "");
+        return USAGE("{nbest} needs {out} with a directory, where its file is written");
     TRY(job_need_tokenizer(job));
     TRY(read_features(job, config->settings.data.files, config->settings.data.files_count, &set, &features));
     TRY(tell_counts(config->settings.data.files[0], &features, progress));
@@ -377,7 +385,7 @@ Status squad_predict(const PredictConfig *config, Job *job, Progress *progress, 
     TRY(squad_scores_init(&scores, &features, config->squad.n_best));
     TRY(start_job(job, progress));
     TRY(squad_run_model(job, &features, features.features, job->seq, &scores, &loss));
-    Answers answers = {.rows = out, .may_be_none = !config->always};
+    Answers answers = {.rows = out, .named = has_names(&set), .may_be_none = !config->always};
     return collect(&config->squad, &set, &features, &scores, features.features, &answers);
 }
 

@@ -564,6 +564,12 @@ static void questions_are_answered(void **state) {
                          0);
         assert_int_equal(json_int_at(row, "end") - json_int_at(row, "start"), size);
     }
+    /* A row without an id, and a context without tokens. */
+    put_text("mixed.jsonl", "{\"question\": \"w20\", \"context\": \"\"}\n"
+                            "{\"id\": 7, \"question\": \"w21\", \"context\": \"w9\"}\n");
+    assert_runs(program_run("predict", at("bert-span"), at("mixed.jsonl"), "--out", at("mixed.answers.csv")));
+    CLEANUP(mem_freep) char *mixed = slurp(at("mixed.answers.csv"));
+    assert_contains(mixed, "id,answer,start,end,probability,no_answer_probability\n,,,,1.0,1.0\n7,");
     CLEANUP(json_decrefp)
     json_t *always = rows_of_run("predict", at("bert-span"), at("questions.jsonl"), "--always");
     for (size_t i = 0; i < 4; i++) {
