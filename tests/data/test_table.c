@@ -51,6 +51,33 @@ static void test_csv(void **state) {
     for (int i = 0; i < 4; i++) assert_int_equal(rows.line[i], lines[i]);
 }
 
+/* The last field may be missing: from a header, from columns that have numbers, and from a line. */
+static void test_optional(void **state) {
+    static const struct {
+        const char *name, *text, *field, *first, *second;
+    } files[] = {{"a.csv", "text\none\ntwo\n", "text", "", ""},
+                 {"b.csv", "id,text\n7,one\n8,two\n", "text", "7", "8"},
+                 {"c.csv", "7,one\n8,two\n", "2", "", ""},
+                 {"d.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\", \"id\": 8}\n", "text", "", "8"},
+                 {"e.jsonl", "{\"text\": \"one\", \"id\": null}\n{\"text\": \"two\", \"id\": \"x\"}\n",
+                  "text", "", "x"}};
+    Files *list = *state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        Rows rows = {0};
+        CLEANUP(source_done) Source source = {0};
+        const char *names[] = {files[i].field, "id"};
+        TableSpec spec = {.names = names, .count = 2, .lists_from = 2, .optional = 1};
+        list->count = 0;
+        assert_ok(source_init(&source, files_add_text(list, files[i].name, files[i].text), 1 << 20));
+        assert_ok(table_read_lists(&source, &spec, take, &rows));
+        assert_int_equal(rows.count, 2);
+        assert_string_equal(rows.field[0][0], "one");
+        assert_string_equal(rows.field[1][0], "two");
+        assert_string_equal(rows.field[0][1], files[i].first);
+        assert_string_equal(rows.field[1][1], files[i].second);
+    }
+}
+
 /* Without a header line, columns are selected by number. The last line needs no newline. */
 static void test_numbers(void **state) {
     Rows rows;
@@ -133,8 +160,9 @@ static void test_labels(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_csv),   cmocka_unit_test(test_numbers),
-                                       cmocka_unit_test(test_tsv),   cmocka_unit_test(test_json),
-                                       cmocka_unit_test(test_wrong), cmocka_unit_test(test_labels)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_csv),     cmocka_unit_test(test_optional),
+                                       cmocka_unit_test(test_numbers), cmocka_unit_test(test_tsv),
+                                       cmocka_unit_test(test_json),    cmocka_unit_test(test_wrong),
+                                       cmocka_unit_test(test_labels)};
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }
