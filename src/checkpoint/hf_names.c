@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "model/model.h"
 
 /* Matches a prefix of the name; returns the rest of the name, or NULL. *ret_number is set to the digits
  * that '*' number `at` matches, counted from 0, or to NULL if the pattern has fewer. */
@@ -76,9 +77,39 @@ static Status apply(const HfRule *rule, const ParamDesc *desc, HfTensorList *lis
     return OK;
 }
 
+/* "layer.0.mlp.up.1.lora_a" is an adapter of the tensor that is part 1 of "layer.0.mlp.up.weight". */
+static Status adapter_tensor(const Family *family, const ParamDesc *desc, HfTensorList *ret_list) {
+    CLEANUP(hf_tensors_done) HfTensorList list = {0};
+    ParamDesc matrix = {.ndim = PARAM_DIMS, .dim = {1, 1, 1}};
+    const char *end = strrchr(desc->name, '.'), *stem = end,
+               *kind = strcmp(end, ".lora_a") ? "lora_B" : "lora_A";
+    int part = -1, last = desc->ndim - 1;
+    while (stem > desc->name && stem[-1] != '.') stem--;
+    if (isdigit((unsigned char)*stem)) part = atoi(stem);
+    snprintf(matrix.name, sizeof matrix.name, "%.*s.weight", (int)((part < 0 ? end : stem - 1) - desc->name),
+             desc->name);
+    TRY(hf_tensors(family, &matrix, &list));
+    for (size_t i = 0; i < list.count; i++) {
+        HfTensor *tensor = &list.tensor[i];
+        char *dot = strrchr(tensor->name, '.');
+        if (tensor->part != part) continue;
+        snprintf(dot, HF_NAME - (size_t)(dot - tensor->name), ".%s.weight", kind);
+        tensor->part = -1;
+        tensor->transposed = false;
+        tensor->ndim = 2;
+        tensor->dim[0] = param_count(desc) / desc->dim[last];
+        tensor->dim[1] = desc->dim[last];
+        list.tensor[0] = *tensor;
+        list.count = 1;
+        return MOVE(ret_list, list);
+    }
+    return FAILED("internal: no name in files for the adapter '%s'", desc->name);
+}
+
 Status hf_tensors(const Family *family, const ParamDesc *desc, HfTensorList *ret_list) {
     HfTensorList list = {0};
     Status status = OK;
+    if (param_is_adapter(desc)) return adapter_tensor(family, desc, ret_list);
     for (const HfRule *rule = family->names; !status && rule->ours; rule++) status = apply(rule, desc, &list);
     if (!status && !list.count)
         status = FAILED("internal: no checkpoint name for parameter '%s'", desc->name);

@@ -22,7 +22,7 @@ typedef struct HfTensorList {
     size_t count, capacity;
 } HfTensorList;
 
-/* The tensors that make up a parameter: one, or for example q, k and v. */
+/* The tensors that make up a parameter: one, or for example q, k and v; for an adapter, as PEFT names it. */
 MUST_USE Status hf_tensors(const Family *family, const ParamDesc *desc, HfTensorList *ret_list);
 void hf_tensors_done(HfTensorList *list);
 /* Renames a parameter by a rule's patterns (model/family.h); `part` is the number of PART_EACH. *ret_applies

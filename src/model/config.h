@@ -86,6 +86,13 @@ typedef struct Rope {
 /* Which matrices of a layer have a bias, as bits. */
 enum { BIAS_QKV = 1, BIAS_OUT = 2, BIAS_MLP = 4, BIAS_ALL = 7 };
 
+/* Low-rank adapters of the layers' matrices; see model/parts/lora.h. */
+typedef struct LoraConfig {
+    int rank; /* 0: none */
+    float alpha, dropout;
+    bool rslora; /* the scale is alpha / sqrt(rank) instead of alpha / rank */
+} LoraConfig;
+
 enum { MAX_LABELS = 1 << 20, MAX_POSITIONS = 1 << 24, MORE_EOS = 7 };
 /* The largest sizes of a model that weft accepts; fields.h has those of config.json. */
 enum {
@@ -148,6 +155,7 @@ typedef struct ModelConfig {
     Packing packed_layers;    /* weight matrices in layers; sparse only on CPUs in fp32 */
     Packing packed_embedding; /* token embedding and output matrix, never sparse */
     bool static_scales;       /* quantized: activation scales are static, from calibration */
+    LoraConfig lora;          /* set by model_adapt */
 } ModelConfig;
 
 static inline int64_t config_head_width(const ModelConfig *config) {

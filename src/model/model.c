@@ -161,6 +161,22 @@ void model_free(Model *model) {
     free(model);
 }
 
+/* ---- adapters ---- */
+
+Status model_adapt(Model *model, LoraConfig lora, const LoraTarget *target, int count) {
+    units_done(model);
+    model->config.lora = lora;
+    for (int i = 0; i < model->count; i++) {
+        Block *block = &model->block[i];
+        if (!block_is_layer(block)) continue;
+        TRY(describe_lora(block, &block->params, target, count));
+        TRY(number_params(block));
+        mem_freep(&block->packed);
+        TRY(mem_new(block->params.count, sizeof *block->packed, &block->packed));
+    }
+    return make_units(model);
+}
+
 /* ---- frozen parameters ---- */
 
 /* Parameters that are computed as one are in one unit. */

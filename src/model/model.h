@@ -286,6 +286,17 @@ int64_t model_active(const Model *model); /* the same without experts that a tok
 /* Those that the `tp` tensor-parallel ranks of one replica hold together: replicated ones count once per
  * rank, and vocabularies include their padding. */
 MUST_USE Status model_params_stored(const Model *model, int tp, int64_t *ret_count);
+/* Whether a parameter is a matrix that can have adapters: of attention or a dense MLP. */
+bool param_takes_adapter(const ParamDesc *desc);
+/* Whether it is an adapter. */
+bool param_is_adapter(const ParamDesc *desc);
+/* A matrix of a layer that gets an adapter, or one index of its first dim that does. */
+typedef struct LoraTarget {
+    char matrix[PARAM_NAME];
+    int part; /* -1: all of the matrix */
+} LoraTarget;
+/* Adds adapters (model/parts/lora.h), but freezes nothing. Call before the model has a store. */
+MUST_USE Status model_adapt(Model *model, LoraConfig lora, const LoraTarget *target, int count);
 /* Freezes the parameters that a pattern matches (param_matches). A pattern that begins with '!' trains them.
  * The last pattern that matches a parameter decides. Call before the model has a store. */
 MUST_USE Status model_freeze(Model *model, const char *const *patterns, int count);

@@ -384,7 +384,7 @@ static Status do_backward_weight(Runner *runner, const Round *round, Action acti
         if (!buffer_set->deferred[at].data) continue;
         int number = chunk->first + at;
         const Block *block = &runner->model->block[number];
-        bool params = runner->spec.recompute == RECOMPUTE_SELECTIVE;
+        bool params = runner->spec.recompute == RECOMPUTE_SELECTIVE || runner->model->config.lora.rank;
         TRY(runner_enter(runner, &pass, number, params, true));
         TRY(input_ready(runner, pass.shape, buffer_set, at));
         if (at > 0 && buffer_set->deferred[at - 1].data)

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
+#include "checkpoint/adapter.h"
 #include "data/task.h"
 #include "model/head.h"
 
@@ -43,6 +44,7 @@ const char *trial_text(char text[TRIAL_TEXT], const TrialSpec *spec) {
     if (spec->sequence) ADD(" sequence");
     if (spec->offload) ADD(" offload %s", offload_names[spec->offload]);
     for (int i = 0; i < TRIAL_PATTERNS && spec->freeze[i]; i++) ADD(" freeze %s", spec->freeze[i]);
+    if (spec->lora) ADD(" lora %d %s", spec->lora, spec->lora_target ? spec->lora_target : "");
     ADD(" micro-batch %d", spec->micro_batch);
 #undef ADD
     return text;
@@ -189,7 +191,9 @@ RunnerSpec trial_run_spec(const TrialSpec *spec, int dp) {
 Status trial_freeze(Model *model, const TrialSpec *spec) {
     int patterns = 0;
     while (patterns < TRIAL_PATTERNS && spec->freeze[patterns]) patterns++;
-    return model_freeze(model, spec->freeze, patterns);
+    if (!spec->lora) return model_freeze(model, spec->freeze, patterns);
+    LoraConfig lora = {.rank = spec->lora, .alpha = 2 * (float)spec->lora, .dropout = spec->plain ? 0 : 0.1f};
+    return lora_adapt(model, lora, &spec->lora_target, spec->lora_target != NULL, spec->freeze, patterns);
 }
 
 Status trial_new(Trial *ret_trial, const TrialSpec *spec, const KernelTable *table, Device *device,

@@ -57,6 +57,8 @@ typedef struct TrialSpec {
     int optimizer;                      /* row of the table of optimizers */
     const OptimGroup *group;            /* one parameter group; NULL: none */
     const char *freeze[TRIAL_PATTERNS]; /* frozen parameters, see model_freeze; NULL: no more */
+    int lora; /* rank of adapters, which alone are trained unless `freeze` says more; 0: none */
+    const char *lora_target; /* a pattern; NULL: all linear layers */
     GradType grad_type;
     OuterSpec outer; /* workers that synchronize from time to time */
     bool plain;      /* no dropout, no clipping */
@@ -70,7 +72,7 @@ const char *trial_text(char text[TRIAL_TEXT], const TrialSpec *spec);
 void trial_config(const TrialSpec *spec, ModelConfig *ret_config);
 /* The same as the runner takes it, without table and mesh, for a mesh with `dp` replicas. */
 RunnerSpec trial_run_spec(const TrialSpec *spec, int dp);
-/* Freezes the parameters of the trial's model that the trial does not train. */
+/* Adds the trial's adapters, and freezes the parameters that it does not train. */
 MUST_USE Status trial_freeze(Model *model, const TrialSpec *spec);
 double trial_lr(const TrialSpec *spec);
 /* Sequences first .. first + count - 1 of a step's batch. BERT sequences vary in length; in every other step,

@@ -273,6 +273,29 @@ static void frozen(void **state) {
     }
 }
 
+/* The same layouts with adapters; ranks of tensor parallelism share key-value heads. */
+static void adapters(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    for (int at = 0; at < 8; at++) {
+        bool staged = at >= 6, split = at >= 4 && !staged;
+        Layout layout = {.job = at % 2 ? JOB_LLAMA : (JobKind)(at % JOBS),
+                         .mesh = {.dp = split || staged ? 1 : world->size,
+                                  .tp = split ? world->size : 1,
+                                  .pp = staged ? world->size : 1},
+                         .zero = split || staged ? 0 : at,
+                         .chunks = 1,
+                         .micro_batch = 1,
+                         .schedule = at % 2 ? SCHEDULE_1F1B : SCHEDULE_ZERO_BUBBLE,
+                         .recompute = (Recompute)(at % 3),
+                         .mlp_rows = 5,
+                         .plain = at % 3 == 1,
+                         .dtype = at % 2 ? DT_BF16 : DT_F32,
+                         .lora = 3,
+                         .lora_target = at % 4 == 3 ? "layer.*.attn" : NULL};
+        check_plan(world, &layout);
+    }
+}
+
 /* If tokens choose, a plan for as many rows as most ranks got is at least what any rank needs. */
 static void imbalance(void **state) {
     Group *world = ((Ranks *)*state)->world;
@@ -302,9 +325,9 @@ static void imbalance(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(replicas),  cmocka_unit_test(sharded), cmocka_unit_test(pieces),
-    cmocka_unit_test(tensors),   cmocka_unit_test(stages),  cmocka_unit_test(together),
-    cmocka_unit_test(offloaded), cmocka_unit_test(frozen),  cmocka_unit_test(experts),
-    cmocka_unit_test(imbalance),
+    cmocka_unit_test(replicas),  cmocka_unit_test(sharded),   cmocka_unit_test(pieces),
+    cmocka_unit_test(tensors),   cmocka_unit_test(stages),    cmocka_unit_test(together),
+    cmocka_unit_test(offloaded), cmocka_unit_test(frozen),    cmocka_unit_test(adapters),
+    cmocka_unit_test(experts),   cmocka_unit_test(imbalance),
 };
 RANKS_MAIN(tests)

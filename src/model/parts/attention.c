@@ -23,6 +23,16 @@ int64_t attention_rows(const ModelConfig *c, int tp) {
     return (local_heads(c, tp) + 2 * local_groups(c, tp)) * config_head_width(c);
 }
 
+int64_t attention_kv_rows(const ModelConfig *c, int tp) {
+    return local_groups(c, tp) * config_head_width(c);
+}
+
+int64_t attention_kv_first(const Block *block, const Pass *pass) {
+    const ModelConfig *c = block->config;
+    return local_start(pass, local_heads(c, pass->shape.tp)) * config_kv_heads(c) / c->heads *
+           config_head_width(c);
+}
+
 /* ---- parameters ---- */
 
 /* A quantized model, which is never split, has one matrix in any case. */
@@ -100,8 +110,7 @@ static Tensor join(Tensor q, Tensor kv) {
 static Tensor own_group(const Block *block, const Pass *pass, Tensor kv, int part) {
     const ModelConfig *c = block->config;
     int64_t D = config_head_width(c), inner = kv.ndim == 3 ? kv.dim[2] : 1;
-    int64_t group = local_start(pass, local_heads(c, pass->shape.tp)) * config_kv_heads(c) / c->heads;
-    int64_t at = (part * kv.dim[1] + group * D) * inner;
+    int64_t at = (part * kv.dim[1] + attention_kv_first(block, pass)) * inner;
     return tensor_1d((char *)kv.data + (size_t)at * dtype_size(kv.dtype), kv.dtype, D * inner);
 }
 
@@ -132,6 +141,7 @@ static Status qkv_weights(const Block *block, Pass *pass, const AttentionSaved *
     *ret_weights = whole_qkv(block, pass);
     if (!s->copied.weight.data) return OK;
     *ret_weights = s->copied;
+    ret_weights->id = QKV_W;
     if (!q.bias.data) ret_weights->bias = TENSOR_NONE;
     if (!copy) return OK;
     TRY(copy_parts(block, pass, s->copied.weight, q.weight, kv));
@@ -154,6 +164,7 @@ static Status qkv_grads(const Block *block, Pass *pass, const AttentionSaved *s,
         TRY(stream_zero(pass->exec->stream, kv.data, tensor_bytes(kv)));
     }
     *ret_grads = s->copied_grads;
+    ret_grads->id = QKV_W;
     ret_grads->unwritten = true;
     if (!q.weight.data) ret_grads->weight = TENSOR_NONE;
     if (q.bias.data)

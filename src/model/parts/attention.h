@@ -27,6 +27,9 @@ typedef struct AttentionSaved {
 MUST_USE Status describe_attention(const Block *block, ParamList *list);
 /* Rows of the matrix of q, k and v on a rank. */
 int64_t attention_rows(const ModelConfig *config, int tp);
+/* Those of k, and of v; and where they begin in all of k, where ranks share key-value heads. */
+int64_t attention_kv_rows(const ModelConfig *config, int tp);
+int64_t attention_kv_first(const Block *block, const Pass *pass);
 /* `keep`: inputs are saved quantized. */
 AttentionSaved attention_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump *scratch);
 /* Shape of the gradient of qkv, which backward needs memory for. */

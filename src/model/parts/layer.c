@@ -237,8 +237,8 @@ static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) 
 
 /* Whether a decoding pass may use fused kernels, if the backend has them. */
 static bool may_fuse(const Block *block, const Pass *pass) {
-    return pre_norm(block) && pass->tp->size == 1 && !pass->shape.train && !pass->shape.fake_quant &&
-           !layer_in_fp8(block, pass->shape);
+    return pre_norm(block) && pass->tp->size == 1 && !block->config->lora.rank && !pass->shape.train &&
+           !pass->shape.fake_quant && !layer_in_fp8(block, pass->shape);
 }
 
 /* The experts of a layer whose attention was fused. */

@@ -33,7 +33,8 @@ typedef enum {
     SHARED_ROUTER_W,
     SHARED_UP_W,
     SHARED_DOWN_W,
-    LAYER_PARAMS
+    LAYER_PARAMS,
+    LORA_FIRST = LAYER_PARAMS /* adapters, see lora.h */
 } LayerParam;
 
 /* Appends a matrix of layer `i` and, if it has one, its bias, split along `bias_split`; `name` is what

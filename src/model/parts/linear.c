@@ -3,13 +3,14 @@
 #include "model/parts/attention.h"
 #include "model/parts/common.h"
 #include "model/parts/fake_quant.h"
+#include "model/parts/lora.h"
 
 Linear linear_of(const Block *block, const Tensor *views, int id) {
     Tensor weight = block_param(block, views, id), bias = block_param(block, views, id + 1);
     /* A stack of matrices, such as (3,A,C), is one matrix here. */
     if (weight.ndim == 3) weight = tensor_matrix(weight);
     if (bias.data) bias = as_vector(bias);
-    return (Linear){.weight = weight, .bias = bias};
+    return (Linear){.weight = weight, .bias = bias, .id = id};
 }
 
 Linear linear_grads(const Block *block, const Pass *pass, int id) {
@@ -59,13 +60,18 @@ bool linear_takes_fp8(const Block *block, const Pass *pass, Fp8Input *quantized,
 
 void linear_layout(const Block *block, Shape shape, Bump *scratch) {
     fake_quant_layout(block, shape, scratch);
+    lora_layout(block, shape, scratch);
 }
 
 Status linear_run_act(const Block *block, Pass *pass, Tensor act, Tensor pre, LinearInput in, Linear p,
                       Act kind) {
     TRY(fake_quant_input(block, pass, in.cut, &in.x));
     TRY(fake_quant_weights(block, pass, in.cut, &p.weight));
-    return linear_forward(pass->exec, act, pre, in.x, p.weight, p.bias, kind);
+    if (!lora_has(block, p.id)) return linear_forward(pass->exec, act, pre, in.x, p.weight, p.bias, kind);
+    if (!pre.data) pre = act;
+    TRY(linear_forward(pass->exec, pre, TENSOR_NONE, in.x, p.weight, p.bias, ACT_NONE));
+    TRY(lora_forward(block, pass, p.id, in.cut, pre, in.x));
+    return kind == ACT_NONE ? OK : act_forward(pass->exec, act, pre, kind);
 }
 
 Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput in, Linear p) {
@@ -74,6 +80,10 @@ Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput in, Line
                                   (Fp8Weight){0}, p.bias,
                                   linear_scales(block, pass, block->index, in.matmul));
     return linear_run_act(block, pass, y, TENSOR_NONE, in, p, ACT_NONE);
+}
+
+bool linear_reads_input(const Block *block, Linear g) {
+    return g.weight.data || (g.id && lora_has(block, g.id));
 }
 
 bool linear_drops(const Block *block, const Pass *pass) {
@@ -91,6 +101,10 @@ Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor d
         return linear_fp8_backward(pass->exec, dx, in.next, g.weight, g.bias, dy, in.known, in.dropout,
                                    p.weight, (Fp8Weight){0}, in.quantized, in.act ? in.pre : in.x, in.act,
                                    in.add, !g.unwritten, linear_scales(block, pass, block->index, in.matmul));
+    if (lora_has(block, p.id)) {
+        TRY(lora_backward(block, pass, p.id, g.id, dx, dy, &in));
+        in.add = true;
+    }
     if (!dx.data) return OK;
     TRY(fake_quant_weights(block, pass, in.cut, &p.weight));
     return linear_backward_input(pass->exec, dx, in.dx_sums, dy, p.weight, in.act, in.pre, in.add);

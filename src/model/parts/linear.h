@@ -1,6 +1,6 @@
 /* The matmuls of a layer. Only this part knows how they are computed: in the activations' type, in fp8, with
- * fake-quantized operands (model/parts/fake_quant.h), or, in inference, with weights that are stored as int8,
- * int4 or sparse, which linear_forward accepts like any other. */
+ * fake-quantized operands (model/parts/fake_quant.h), with adapters (model/parts/lora.h), or, in inference,
+ * with weights that are stored as int8, int4 or sparse, which linear_forward accepts like any other. */
 #ifndef WEFT_MODEL_PARTS_LINEAR_H
 #define WEFT_MODEL_PARTS_LINEAR_H
 
@@ -10,6 +10,7 @@
 typedef struct Linear {
     Tensor weight, bias; /* (out,in) (out) */
     bool unwritten;      /* a gradient: the weight's is stored, not added, see Pass.grad_unwritten */
+    int id;              /* of the weight; QKV_W also for q, k and v together. 0: no gradients are wanted */
 } Linear;
 
 /* A linear layer's input: x or, if there is an activation, act(pre). fp8 does not need x in the latter case,
@@ -51,6 +52,8 @@ MUST_USE Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput
  * the activation while it quantizes the next input. */
 MUST_USE Status linear_run_act(const Block *block, Pass *pass, Tensor act, Tensor pre, LinearInput in,
                                Linear p, Act kind);
+/* Whether linear_back reads the layer's input for these gradients. */
+bool linear_reads_input(const Block *block, Linear g);
 /* Whether linear_back applies the dropout of its output, rather than its caller. Not in a layer with frozen
  * parameters: the gradient of a bias alone is summed without the matmul. */
 bool linear_drops(const Block *block, const Pass *pass);

@@ -35,7 +35,8 @@ Status describe_mlp(const Block *block, ParamList *list) {
 
 bool mlp_in_parts(const Block *block, Shape shape) {
     bool kept = shape.train && shape.recompute != RECOMPUTE_BLOCK;
-    return shape.B * shape.T > part_rows(shape) && !kept && !shape.whole_blocks &&
+    bool masked = shape.train && block->config->lora.dropout > 0; /* masks are those of all rows */
+    return shape.B * shape.T > part_rows(shape) && !kept && !masked && !shape.whole_blocks &&
            !layer_in_fp8(block, shape) && !moe_in(block);
 }
 
@@ -204,7 +205,7 @@ static Status back_restoring(const Block *block, Pass *pass, const MlpSaved *s, 
     Linear p = linear_of(block, pass->param, DOWN_W), g = part_grads(block, pass, s, DOWN_W);
     LinearInput in = input_of_down(block, s);
     TRY(linear_back(block, pass, dact, (Linear){0}, dy, p, in));
-    TRY(glu_backward(pass->exec, dpre, g.weight.data ? s->act : TENSOR_NONE, dact, s->pre,
+    TRY(glu_backward(pass->exec, dpre, linear_reads_input(block, g) ? s->act : TENSOR_NONE, dact, s->pre,
                      block->config->act));
     return linear_back(block, pass, TENSOR_NONE, g, dy, p, in);
 }

@@ -1,0 +1,34 @@
+/* Adapters as PEFT keeps them: a directory with adapter_config.json and adapter_model.safetensors.
+ *
+ * A tensor of the model's files that is a linear layer of transformers, such as q_proj, is a module there. It
+ * may be a part of a matrix here (LoraTarget). Other parameters that a run trains are in the file as a whole
+ * ("modules_to_save"). */
+#ifndef WEFT_CHECKPOINT_ADAPTER_H
+#define WEFT_CHECKPOINT_ADAPTER_H
+
+#include "checkpoint/hf_names.h"
+#include "model/model.h"
+
+#define ADAPTER_CONFIG  "adapter_config.json"
+#define ADAPTER_WEIGHTS "adapter_model.safetensors"
+#define ADAPTER_PREFIX  "base_model.model." /* of all tensors */
+
+typedef struct LoraTargets {
+    LoraTarget *target;
+    int count;
+    size_t capacity;
+} LoraTargets;
+
+void lora_targets_done(LoraTargets *targets);
+/* The linear layers that one of the patterns matches, of all layers' attention and MLPs; without patterns,
+ * all of them. A pattern is a shell pattern of names in transformers or of their ends from a dot on
+ * ("q_proj"), or of names of weft, as in model_freeze. Each must match. */
+MUST_USE Status lora_targets_find(const Model *model, const char *const *patterns, int count,
+                                  LoraTargets *ret_targets);
+
+/* Adds adapters of such layers to a model. They alone are trained, besides a head that classifies or finds
+ * spans and what `freeze`, further patterns of model_freeze, trains. */
+MUST_USE Status lora_adapt(Model *model, LoraConfig lora, const char *const *targets, int target_count,
+                           const char *const *freeze, int freeze_count);
+
+#endif

@@ -1,0 +1,119 @@
+/* Adapters: a run in any layout computes what one rank does, whatever matrices have adapters, and nothing
+ * else changes. Ranks: 1 2 4 */
+#include "train/layouts.h"
+#include "verify/cover.h"
+
+enum { STEPS = 4, RANK = 3 };
+
+static const char *const targets[] = {NULL, "layer.*.attn", "*v*", "layer.[135].mlp", "layer.*.*.out"};
+enum { TARGETS = sizeof targets / sizeof *targets };
+
+static double relative_diff(double a, double b) {
+    return fabs(a - b) / fmax(fabs(b), 1e-30);
+}
+
+static Layout lora_layout(int job, int at) {
+    return (Layout){
+        .job = job, .micro_batch = 2, .chunks = 1, .lora = RANK, .lora_target = targets[at % TARGETS]};
+}
+
+static bool has_targets(int job, int at) {
+    ModelConfig config;
+    trial_config(&(Layout){.job = job}, &config);
+    return !config.experts || at % TARGETS < 3;
+}
+
+/* B is zero at first, so the first loss is that of the model without adapters. Later losses are lower than
+ * with adapters that do not change. */
+static void test_start(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    TrialJob any;
+    if (world->size > 1) skip();
+    for (int job = 0; trial_job(job, &any); job++)
+        for (int at = 0; at < TARGETS; at++) {
+            if (!has_targets(job, at) || (at == 2 && any.family->type[0] == 'g')) continue;
+            Layout layout = lora_layout(job, at),
+                   plain = {.job = job, .micro_batch = 2, .chunks = 1, .frozen = true};
+            layout.plain = plain.plain = true;
+            CLEANUP(outcome_done) Outcome found = run(NULL, &layout, STEPS);
+            CLEANUP(outcome_done) Outcome start = run(NULL, &layout, 0);
+            CLEANUP(outcome_done) Outcome expected = run(NULL, &plain, STEPS);
+            if (relative_diff(found.loss[0], expected.loss[0]) > 1e-7 || !(found.norm[0] > 0))
+                fail_msg("%s: loss %.9g, without adapters %.9g; norm %g", layout_text(&layout), found.loss[0],
+                         expected.loss[0], found.norm[0]);
+            const Store *own = found.runner->params, *other = start.runner->params;
+            for (int u = 0; u < own->model->units; u++) {
+                CLEANUP(mem_freep) float *a = unit_values(own, u), *b = unit_values(other, u);
+                bool same = !memcmp(a, b, (size_t)own->count[u] * sizeof *a);
+                if (own->count[u] && same != own->unit[u].frozen)
+                    fail_msg("%s: unit %d %s", layout_text(&layout), u, same ? "is as it was" : "changed");
+            }
+        }
+}
+
+static int layouts_of(int n, Layout out[32]) {
+    int count = 0, half = n > 2 ? n / 2 : n;
+    const MeshSpec data = {.dp = n, .tp = 1, .pp = 1}, tensors = {.dp = n / half, .tp = half, .pp = 1},
+                   split = {.dp = 1, .tp = n, .pp = 1}, stages = {.dp = n / half, .tp = 1, .pp = half},
+                   all = {.dp = 1, .tp = 1, .pp = n},
+                   context = {.dp = n / half, .tp = 1, .pp = 1, .cp = half};
+    for (int zero = 0; zero <= 3; zero++)
+        out[count++] =
+            (Layout){.mesh = data, .zero = zero, .recompute = (Recompute)(zero % 3), .keep = zero == 3};
+    out[count++] = (Layout){.mesh = data, .zero = 3, .offload = OFFLOAD_PARAMS};
+    out[count++] = (Layout){.mesh = data, .recompute = RECOMPUTE_BLOCK, .mlp_rows = 5};
+    if (n == 1) return count;
+    out[count++] = (Layout){.mesh = tensors, .zero = 1};
+    out[count++] = (Layout){.mesh = split, .sequence = true, .recompute = RECOMPUTE_SELECTIVE, .zero = 3};
+    out[count++] = (Layout){.mesh = split, .recompute = RECOMPUTE_BLOCK};
+    out[count++] = (Layout){.mesh = stages, .zero = 2, .schedule = SCHEDULE_1F1B};
+    out[count++] = (Layout){.mesh = all, .schedule = SCHEDULE_ZERO_BUBBLE};
+    out[count++] = (Layout){.mesh = stages, .zero = 3, .schedule = SCHEDULE_ZERO_BUBBLE};
+    out[count++] = (Layout){.mesh = all, .schedule = SCHEDULE_ZERO_BUBBLE, .recompute = RECOMPUTE_SELECTIVE};
+    out[count++] = (Layout){.mesh = all, .recompute = RECOMPUTE_BLOCK, .schedule = SCHEDULE_GPIPE};
+    if (n == 2) out[count++] = (Layout){.mesh = all, .schedule = SCHEDULE_INTERLEAVED};
+    out[count++] = (Layout){.mesh = context, .zero = 1};
+    return count;
+}
+
+/* Losses, norms and evaluation are those of one rank, with dropout. */
+static void test_layouts(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    TrialJob any;
+    Layout layouts[32];
+    int count = layouts_of(world->size, layouts);
+    for (int job = 0; trial_job(job, &any); job++)
+        for (int at = job % 2; at < TARGETS; at += 2) {
+            if (!has_targets(job, at) || (at == 2 && any.family->type[0] == 'g') || (SANITIZED && at > 1))
+                continue;
+            Layout alone = lora_layout(job, at);
+            Outcome expected;
+            run_alone(world, &alone, 1, STEPS, &expected);
+            for (int i = 0; i < count; i++) {
+                Layout layout = layouts[i];
+                layout.job = job;
+                layout.lora = alone.lora;
+                layout.lora_target = alone.lora_target;
+                layout.micro_batch = 1 + i % 2;
+                layout.chunks = layout.schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
+                if (layout.chunks > 1) layout.micro_batch = 1;
+                if (!trial_is_legal(&layout)) continue;
+                CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS);
+                for (int step = 0; step < STEPS; step++)
+                    if (!(relative_diff(found.loss[step], expected.loss[step]) <= 1e-5) ||
+                        !(relative_diff(found.norm[step], expected.norm[step]) <= 1e-3))
+                        fail_msg("%s: step %d: loss %.9g, norm %.9g; on one rank %.9g, %.9g",
+                                 layout_text(&layout), step + 1, found.loss[step], found.norm[step],
+                                 expected.loss[step], expected.norm[step]);
+                assert_true(relative_diff(found.eval, expected.eval) <= 1e-5);
+            }
+            outcome_done(&expected);
+        }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_start),
+    cmocka_unit_test(test_layouts),
+};
+
+RANKS_MAIN(tests)
