@@ -7,6 +7,7 @@
 #define WEFT_CHECKPOINT_ADAPTER_H
 
 #include "checkpoint/hf_names.h"
+#include "checkpoint/root_disk.h"
 #include "model/model.h"
 
 #define ADAPTER_CONFIG  "adapter_config.json"
@@ -30,5 +31,28 @@ MUST_USE Status lora_targets_find(const Model *model, const char *const *pattern
  * spans and what `freeze`, further patterns of model_freeze, trains. */
 MUST_USE Status lora_adapt(Model *model, LoraConfig lora, const char *const *targets, int target_count,
                            const char *const *freeze, int freeze_count);
+
+/* Whether a directory has an adapter and no model's weights. */
+MUST_USE Status adapter_in(const char *dir, bool *ret_adapter);
+/* Its base model's directory, which the caller frees; NULL if there is no adapter. Fails if the model is not
+ * here. */
+MUST_USE Status adapter_base(const char *dir, char **ret_base);
+/* Writes adapter_config.json for a model with adapters of the model in `base`, which may be NULL. */
+MUST_USE Status adapter_config_write(const char *dir, const Model *model, const char *base);
+
+/* An adapter for a model without any. */
+typedef struct Adapter Adapter;
+/* Opens it and checks that all of its tensors belong to the model. */
+MUST_USE Status adapter_open(Adapter **ret_adapter, const char *dir, const Model *model);
+void adapter_free(Adapter *adapter);
+DEFINE_FREEP(Adapter, adapter)
+/* Whether it has all of a parameter. */
+bool adapter_replaces(Adapter *adapter, const ParamDesc *desc);
+/* Adds its products to an fp32 store's parameters and replaces those that it has as a whole. Collective with
+ * `disk`: only rank 0 has the files' data. */
+MUST_USE Status adapter_merge(Adapter *adapter, Store *params, const RootDisk *disk, Stream *stream);
+/* Merges the adapters of several directories, or of runs' newest checkpoints, one after the other. */
+MUST_USE Status adapters_merge(const char *const *dirs, int count, Store *params, const RootDisk *disk,
+                               Stream *stream);
 
 #endif

@@ -1,7 +1,8 @@
 /* Checkpoints: Hugging Face model directories, plus the state a run needs to resume.
  *
  *   DIR/config.json, model.safetensors (or several weight files and model.safetensors.index.json)
- *   DIR/int8.safetensors        instead of these, for a quantized model; see hf_quantized.c
+ *   DIR/adapter_model.safetensors, adapter_config.json   instead of these, for a run of adapters; see
+ * adapter.h DIR/int8.safetensors        instead of these, for a quantized model; see hf_quantized.c
  *   DIR/sparse.safetensors      instead of these, for a model stored without zero weights; see hf_sparse.h
  *   DIR/optimizer.safetensors   the optimizer's state, for AdamW "exp_avg.NAME" and "exp_avg_sq.NAME"; with
  *                               workers, "worker-N.exp_avg.NAME" and so on, see WorkerState
@@ -107,6 +108,7 @@ typedef struct SaveOptions {
     const char *chat_template; /* contents of chat_template.jinja, instead of a copy, or NULL */
     bool bytes;                /* without tokenizer files to copy, write those of the byte vocabulary */
     const LabelSet *labels;    /* label names, used if their number matches the model's; or NULL */
+    bool adapter;              /* only what is trained, as PEFT stores it (adapter.h) */
     bool sparse;               /* omit zero weights of the layers' matrices and note it in config.json */
     QuantizedList *quantized;  /* all quantized parameters of the model; NULL if it has none */
 } SaveOptions;

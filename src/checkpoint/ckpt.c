@@ -234,7 +234,8 @@ static Status save_init(CkptSave *save, const char *run_dir) {
                                   .tokenizer_dir = state->tokenizer_dir,
                                   .chat_template = state->chat_template,
                                   .bytes = state->bytes,
-                                  .labels = state->labels};
+                                  .labels = state->labels,
+                                  .adapter = state->params->model->config.lora.rank > 0};
     save->list.finite = true;
     TRY(str_dup(run_dir, &save->run_dir));
     TRY(path_join(&save->checkpoints, run_dir, CHECKPOINTS));

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/hf_save.h"
 #include "data/released.h"
 #include "model/family.h"
@@ -339,27 +340,18 @@ static Status no_checkpoint_yet(const char *dir) {
     return FAILED("%s is the directory of a run that has not saved a checkpoint yet", dir);
 }
 
-static Status refuse_adapter(const char *dir) {
-    CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, dir, "adapter_config.json"));
-    if (!path_exists(path)) return OK;
-    return FAILED(
-        "%s is a PEFT adapter (adapter_config.json), not a model; merge it into its base model with "
-        "PEFT (merge_and_unload), save the result, and use that directory",
-        dir);
-}
-
 Status hf_config_read(const char *dir, ModelConfig *ret_config) {
     char hint[RELEASED_HINT];
     if (!path_is_dir(dir))
         return FAILED("%s: %s; expected a checkpoint directory%s", dir,
                       path_exists(dir) ? "is not a directory" : "does not exist",
                       path_exists(dir) ? "" : released_hint(dir, false, hint));
-    CLEANUP(mem_freep) char *path = NULL, *checkpoints = NULL;
+    CLEANUP(mem_freep) char *path = NULL, *checkpoints = NULL, *base = NULL;
     TRY(path_join(&path, dir, "config.json"));
     TRY(path_join(&checkpoints, dir, "checkpoints"));
     if (!path_exists(path) && path_is_dir(checkpoints)) return no_checkpoint_yet(dir);
-    if (!path_exists(path)) TRY(refuse_adapter(dir));
+    if (!path_exists(path)) TRY(adapter_base(dir, &base));
+    if (base) return hf_config_read(base, ret_config);
     if (!path_exists(path))
         return FAILED("%s: no config.json found; expected a checkpoint saved by transformers or weft", dir);
     CLEANUP(json_decrefp) json_t *json = NULL;

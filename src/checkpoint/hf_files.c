@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/gguf_read.h"
 
 static Status open_file(HfFiles *files, const char *name, const SafeFile **ret_file) {
@@ -109,6 +110,12 @@ static Status open_gguf(HfFiles *files) {
     return add_tensors(files);
 }
 
+static Status open_named(HfFiles *files, const char *name) {
+    const SafeFile *file;
+    TRY(open_file(files, name, &file));
+    return add_tensors(files);
+}
+
 static Status open_any(HfFiles *files) {
     bool single = false, index = false, gguf = false, int8 = false, sparse = false, pickle = false,
          pickle_index = false;
@@ -119,11 +126,8 @@ static Status open_any(HfFiles *files) {
     TRY(exists_in(files->dir, GGUF_WEIGHTS, &gguf));
     TRY(exists_in(files->dir, "pytorch_model.bin", &pickle));
     TRY(exists_in(files->dir, "pytorch_model.bin.index.json", &pickle_index));
-    if (single || ((int8 || sparse) && !index)) {
-        const SafeFile *file;
-        TRY(open_file(files, single ? HF_WEIGHTS : int8 ? HF_INT8 : HF_SPARSE, &file));
-        return add_tensors(files);
-    }
+    if (single || ((int8 || sparse) && !index))
+        return open_named(files, single ? HF_WEIGHTS : int8 ? HF_INT8 : HF_SPARSE);
     if (index) return open_index(files);
     if (gguf) return open_gguf(files);
     if (pickle || pickle_index)
@@ -139,13 +143,19 @@ static int by_name(const void *a, const void *b) {
     return strcmp(x->tensor->name, y->tensor->name);
 }
 
-Status hf_files_open(HfFiles **ret_files, const char *dir) {
+Status hf_files_open_single(HfFiles **ret_files, const char *dir, const char *name) {
     CLEANUP(hf_files_freep) HfFiles *files = NULL;
     TRY(mem_new(1, sizeof *files, &files));
     TRY(str_dup(dir, &files->dir));
-    TRY(open_any(files));
+    TRY(name ? open_named(files, name) : open_any(files));
     if (files->entries) qsort(files->entry, files->entries, sizeof *files->entry, by_name);
     return MOVE(ret_files, files);
+}
+
+Status hf_files_open(HfFiles **ret_files, const char *dir) {
+    CLEANUP(mem_freep) char *base = NULL;
+    TRY(adapter_base(dir, &base));
+    return hf_files_open_single(ret_files, base ? base : dir, NULL);
 }
 
 void hf_files_free(HfFiles *files) {
@@ -196,4 +206,14 @@ HfEntry *hf_files_find(HfFiles *files, const char *name) {
     HfEntry key = {.tensor = &wanted};
     if (!files->entries) return NULL;
     return bsearch(&key, files->entry, files->entries, sizeof *files->entry, by_name);
+}
+
+HfEntry *hf_files_find_prefixed(HfFiles *files, const char *outer, const char *prefix, const char *name) {
+    enum { LONGEST = 512 };
+    char full[LONGEST];
+    HfEntry *entry = NULL;
+    for (int with = 1; with >= 0 && !entry; with--)
+        if (snprintf(full, sizeof full, "%s%s%s", outer, with ? prefix : "", name) < LONGEST)
+            entry = hf_files_find(files, full);
+    return entry;
 }

@@ -25,8 +25,10 @@ typedef struct HfFiles {
 } HfFiles;
 
 /* Opens model.safetensors; if absent, int8.safetensors or sparse.safetensors; or the weight files that
- * model.safetensors.index.json lists; or model.gguf. */
+ * model.safetensors.index.json lists; or model.gguf. Of an adapter's directory, those of its base model. */
 MUST_USE Status hf_files_open(HfFiles **ret_files, const char *dir);
+/* Opens the file of that name; NULL: the model's, as above, but not those of a base model. */
+MUST_USE Status hf_files_open_single(HfFiles **ret_files, const char *dir, const char *name);
 void hf_files_free(HfFiles *files);
 DEFINE_FREEP(HfFiles, hf_files)
 
@@ -36,5 +38,7 @@ DType hf_files_dtype(const HfFiles *files);
  */
 MUST_USE Status hf_files_exact_dtype(const HfFiles *files, DType *ret_dtype);
 HfEntry *hf_files_find(HfFiles *files, const char *name); /* NULL if not found */
+/* The tensor outer + prefix + name, or else outer + name. */
+HfEntry *hf_files_find_prefixed(HfFiles *files, const char *outer, const char *prefix, const char *name);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "base/fs.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/gguf_read.h"
 #include "checkpoint/hf_files.h"
@@ -25,6 +26,7 @@ typedef struct Loader {
     Store *store; /* NULL: check only */
     Stream *stream;
     const RootDisk *disk; /* only rank 0 has the tensors' data; NULL: every rank has it */
+    bool adapter;         /* the files have what a run of adapters trains, and nothing else */
     bool checked;         /* the checking pass is done; now copying */
     LoadReport report;
 } Loader;
@@ -48,11 +50,9 @@ static Status add_name(char ***names, size_t *count, size_t *capacity, const cha
 }
 
 static HfEntry *find_prefixed(Loader *loader, const char *name, bool body) {
-    char full[2 * HF_NAME];
-    const char *prefix = body ? loader->model->config.family->prefix : "";
-    if (snprintf(full, sizeof full, "%s%s", prefix, name) >= (int)sizeof full) return NULL;
-    HfEntry *entry = hf_files_find(loader->files, full);
-    return entry || !body ? entry : hf_files_find(loader->files, name);
+    const char *outer = loader->adapter ? ADAPTER_PREFIX : "";
+    return hf_files_find_prefixed(loader->files, outer, body ? loader->model->config.family->prefix : "",
+                                  name);
 }
 
 /* LayerNorm's parameters are gamma and beta in checkpoints converted from TensorFlow. */
@@ -202,7 +202,8 @@ static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *
 
 static Status load_params(Loader *loader, bool copy) {
     for (ModelParam param = {0}; model_param_next(loader->model, &param);)
-        TRY(load_param(loader, param.desc, copy ? &param.ref : NULL));
+        if (loader->adapter ? !param.desc->frozen : !param_is_adapter(param.desc))
+            TRY(load_param(loader, param.desc, copy ? &param.ref : NULL));
     return OK;
 }
 
@@ -218,17 +219,42 @@ static Status report_unexpected(Loader *loader) {
     return OK;
 }
 
+static void forget_name(char **names, size_t *count, const char *name) {
+    for (size_t i = 0; i < *count; i++) {
+        if (strcmp(names[i], name)) continue;
+        free(names[i]);
+        names[i--] = names[--*count];
+    }
+}
+
+/* Merges an adapter into its base model, which may lack what the adapter has as a whole. */
+static Status merge(Loader *loader, const char *dir) {
+    CLEANUP(adapter_freep) Adapter *adapter = NULL;
+    TRY(adapter_open(&adapter, dir, loader->model));
+    for (ModelParam param = {0}; model_param_next(loader->model, &param);) {
+        LoadReport *report = &loader->report;
+        if (adapter_replaces(adapter, param.desc))
+            forget_name(report->missing, &report->missing_count, param.desc->name);
+    }
+    return loader->store ? adapter_merge(adapter, loader->store, loader->disk, loader->stream) : OK;
+}
+
 static void loader_done(Loader *loader) {
     hf_files_free(loader->files);
     load_report_done(&loader->report);
 }
 
 static Status load(Loader *loader, const char *dir, LoadReport *ret_report) {
-    TRY(hf_files_open(&loader->files, dir));
+    TRY(adapter_in(dir, &loader->adapter));
+    bool merges = loader->adapter && !loader->model->config.lora.rank;
+    loader->adapter &= !merges;
+    TRY(loader->adapter ? hf_files_open_single(&loader->files, dir, ADAPTER_WEIGHTS)
+                        : hf_files_open(&loader->files, dir));
     TRY(load_params(loader, false));
     TRY(report_unexpected(loader));
     loader->checked = true;
     if (loader->store) TRY(load_params(loader, true));
+    if (merges) TRY(merge(loader, dir));
     if (ret_report) {
         *ret_report = loader->report;
         loader->report = (LoadReport){0};

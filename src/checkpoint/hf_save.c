@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "base/staging.h"
 #include "chat/template.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/hf_files.h"
 #include "checkpoint/hf_quantized.h"
 #include "checkpoint/hf_sparse.h"
@@ -31,29 +32,29 @@ void hf_manifest_done(HfManifest *manifest) {
 }
 
 static Status add_item(HfManifest *manifest, const ModelConfig *config, const HfTensor *tensor, ParamRef ref,
-                       DType dtype) {
+                       const SaveOptions *options) {
     TRY(mem_grow(&manifest->item, &manifest->capacity, manifest->count + 1, sizeof *manifest->item));
     HfItem *item = &manifest->item[manifest->count++];
     *item = (HfItem){.tensor = *tensor, .ref = ref};
     /* As in transformers, tensors of an encoder without output heads have no prefix. */
     bool prefix = tensor->body && (config_is_decoder(config) || config->outputs_mask);
-    if (snprintf(item->name, sizeof item->name, "%s%s", prefix ? config->family->prefix : "", tensor->name) >=
-        (int)sizeof item->name)
+    if (snprintf(item->name, sizeof item->name, "%s%s%s", options->adapter ? ADAPTER_PREFIX : "",
+                 prefix ? config->family->prefix : "", tensor->name) >= (int)sizeof item->name)
         return FAILED("internal: tensor name '%s' is too long", tensor->name);
-    manifest->bytes += hf_tensor_count(tensor) * (int64_t)dtype_size(dtype);
+    manifest->bytes += hf_tensor_count(tensor) * (int64_t)dtype_size(options->dtype);
     manifest->numel += hf_tensor_count(tensor);
     return OK;
 }
 
 static Status add_param(HfManifest *manifest, const ModelConfig *config, const ParamDesc *desc, ParamRef ref,
-                        DType dtype) {
+                        const SaveOptions *options) {
     CLEANUP(hf_tensors_done) HfTensorList list = {0};
     TRY(hf_tensors(config->family, desc, &list));
-    for (size_t i = 0; i < list.count; i++) TRY(add_item(manifest, config, &list.tensor[i], ref, dtype));
+    for (size_t i = 0; i < list.count; i++) TRY(add_item(manifest, config, &list.tensor[i], ref, options));
     const char *const *bias = config->family->output_bias;
     if (config->tied || !bias[0] || strcmp(list.tensor[0].name, bias[0])) return OK;
     snprintf(list.tensor[0].name, HF_NAME, "%s", bias[1]);
-    return add_item(manifest, config, &list.tensor[0], ref, dtype);
+    return add_item(manifest, config, &list.tensor[0], ref, options);
 }
 
 static void assign_files(HfManifest *manifest, const SaveOptions *options) {
@@ -61,6 +62,7 @@ static void assign_files(HfManifest *manifest, const SaveOptions *options) {
     manifest->files = 1;
     manifest->quantized = options->quantized != NULL;
     manifest->sparse = options->sparse;
+    manifest->adapter = options->adapter;
     bool single = manifest->quantized || manifest->sparse; /* always a single file */
     for (size_t i = 0; i < manifest->count; i++) {
         int64_t bytes = hf_tensor_count(&manifest->item[i].tensor) * (int64_t)dtype_size(options->dtype);
@@ -74,10 +76,11 @@ static void assign_files(HfManifest *manifest, const SaveOptions *options) {
 }
 
 Status hf_manifest_init(HfManifest *ret_manifest, const Model *model, const SaveOptions *options) {
-    CLEANUP(hf_manifest_done) HfManifest manifest = {0};
+    CLEANUP(hf_manifest_done) HfManifest manifest = {.model = model};
     for (ModelParam param = {0}; model_param_next(model, &param);)
-        if (!param.desc->packing && !(options->sparse && sparse_param(&param)))
-            TRY(add_param(&manifest, &model->config, param.desc, param.ref, options->dtype));
+        if (!param.desc->packing && !(options->sparse && sparse_param(&param)) &&
+            !(options->adapter && param.desc->frozen))
+            TRY(add_param(&manifest, &model->config, param.desc, param.ref, options));
     assign_files(&manifest, options);
     return MOVE(ret_manifest, manifest);
 }
@@ -126,7 +129,11 @@ static Status check_values(const HfManifest *manifest, const Store *params, Stre
 
 static void weight_file_name(char name[FILE_NAME], const HfManifest *manifest, int file) {
     if (manifest->files == 1)
-        snprintf(name, FILE_NAME, manifest->quantized ? HF_INT8 : manifest->sparse ? HF_SPARSE : HF_WEIGHTS);
+        snprintf(name, FILE_NAME,
+                 manifest->adapter     ? ADAPTER_WEIGHTS
+                 : manifest->quantized ? HF_INT8
+                 : manifest->sparse    ? HF_SPARSE
+                                       : HF_WEIGHTS);
     else
         snprintf(name, FILE_NAME, "model-%05d-of-%05d.safetensors", file + 1, manifest->files);
 }
@@ -269,6 +276,7 @@ Status hf_write_rest(const char *dir, const HfManifest *manifest, const ModelCon
                      const SaveOptions *options) {
     if (manifest->files > 1) TRY(write_index(dir, manifest));
     TRY(copy_assets(dir, config, options));
+    if (options->adapter) TRY(adapter_config_write(dir, manifest->model, options->assets_dir));
     return write_config(dir, config, options);
 }
 

@@ -7,7 +7,7 @@
 
 /* One tensor of the weight files. */
 typedef struct HfItem {
-    char name[HF_NAME + 16];
+    char name[HF_NAME + 32];
     HfTensor tensor;
     ParamRef ref;
     int file; /* index of its weight file */
@@ -17,8 +17,10 @@ typedef struct HfItem {
 typedef struct HfManifest {
     HfItem *item;
     size_t count, capacity;
+    const Model *model;
     int files;
     bool quantized;       /* a single file that also has the quantized parameters */
+    bool adapter;         /* what PEFT stores, in a single file */
     bool sparse;          /* a single file; the layers' matrices are not items but stored as in hf_sparse.h */
     int64_t bytes, numel; /* totals over the items */
 } HfManifest;

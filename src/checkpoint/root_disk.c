@@ -9,6 +9,7 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/checksums.h"
 #include "checkpoint/hf_files.h"
 #include "tokenizer/tokenizer.h"
@@ -51,7 +52,8 @@ void root_disk_free(RootDisk *disk) {
 
 /* The files that a model, a tokenizer or a checkpoint consists of. */
 static bool is_wanted(const char *name) {
-    static const char *const names[] = {"config.json", "generation_config.json", CHECKPOINT_STATE, HF_INDEX};
+    static const char *const names[] = {"config.json", "generation_config.json", CHECKPOINT_STATE, HF_INDEX,
+                                        ADAPTER_CONFIG};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i])) return true;
     return path_ends_with(name, ".safetensors") || tokenizer_is_file(name);

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/progress.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksums.h"
 #include "checkpoint/gguf.h"
@@ -20,8 +21,8 @@ typedef struct ConvertConfig {
     const char *model, *out, *dtype;
     int64_t max_file_bytes, labels, experts, top_k;
     bool sparse;
-    const char **heads;
-    int heads_count;
+    const char **heads, **adapters;
+    int heads_count, adapters_count;
     uint64_t seed;
 } ConvertConfig;
 
@@ -33,6 +34,8 @@ static const Option table[] = {
      .help = "Checkpoint directory, run directory (its newest checkpoint), or GGUF file."},
     {OPT_TEXT("out", ConvertConfig, out, "DIR"), .required = true,
      .help = "New or empty directory for the converted checkpoint, or a new file NAME.gguf for llama.cpp."},
+    {OPT_LIST("adapter", ConvertConfig, adapters, "DIR"), .one_each = true, .shown = "none",
+     .help = "Merge a PEFT adapter, or the newest of a run with --lora, into the weights; several are added up."},
     {OPT_CHOICE("dtype", ConvertConfig, dtype, "TYPE", dtype_choices), .fallback = "same",
      .help = "Data type of the stored weights; q8_0 and q4_0 (8 and 4 bits in blocks of 32) only in GGUF files."},
     {OPT_SIZE("max-shard-size", ConvertConfig, max_file_bytes), .fallback = "0", AT_LEAST(1),
@@ -221,7 +224,7 @@ static Status prepare(Work *work, const ConvertConfig *config) {
     return load_report_check(&work->report, work->dir, &work->config, config->heads_count > 0);
 }
 
-static Status load(Work *work, uint64_t seed) {
+static Status load(Work *work, const ConvertConfig *config) {
     TRY(device_new_cpu(&work->device, 0));
     TRY(stream_new(&work->stream, work->device));
     TRY(store_new(&work->params, work->model, work->device, MEM_PARAMS));
@@ -230,10 +233,11 @@ static Status load(Work *work, uint64_t seed) {
         TRY(store_new(&work->dense_params, work->dense, work->device, MEM_PARAMS));
         loaded = &work->dense_params;
     }
-    if (work->report.missing_count) TRY(store_init_params(*loaded, work->stream, seed));
+    if (work->report.missing_count) TRY(store_init_params(*loaded, work->stream, config->seed));
     TRY(checksums_verify(work->dir, VERIFY_WEIGHTS, NULL, NULL));
     TRY(hf_weights_load(work->dir, *loaded, work->stream, NULL));
-    return work->dense ? store_upcycle(work->params, work->dense_params, seed) : OK;
+    TRY(adapters_merge(config->adapters, config->adapters_count, *loaded, NULL, work->stream));
+    return work->dense ? store_upcycle(work->params, work->dense_params, config->seed) : OK;
 }
 
 static Status save(const Work *work, const ConvertConfig *config) {
@@ -261,7 +265,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(progress_new_phase(&progress, stderr, "converting", 0, false));
     TRY(prepare(&work, config));
-    TRY(load(&work, config->seed));
+    TRY(load(&work, config));
     const char *dtype = dtype_name(work.dtype);
     TRY(is_gguf(config) ? save_gguf(&work, config, &dtype) : save(&work, config));
     int64_t count = model_params(work.model);

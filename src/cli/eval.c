@@ -23,6 +23,8 @@ static const Option table[] = {
     {OPT_LIST("data", EvalConfig, settings.data.files, "FILE"), .per_rank = PER_RANK_PATH, .required = true, .help = "Data to evaluate on."},
     {OPT_CHOICE("format", EvalConfig, settings.data.format, "FORMAT", format_choices), .fallback = "auto",
      .old_choices = format_old_choices, .help = "Data format, as in 'weft train'."},
+    {OPT_LIST("adapter", EvalConfig, settings.model.adapters, "DIR"), .one_each = true, .per_rank = PER_RANK_PATH, .shown = "none",
+     .help = "Merge a PEFT adapter, or the newest of a run with --lora, into the weights; several are added up."},
     {OPT_TEXT("tokenizer", EvalConfig, settings.data.text.tokenizer, "DIR"), .per_rank = PER_RANK_PATH, .shown = "the model's own, else bytes",
      .help = "Tokenizer for text, if its files are not in the model's directory."},
     {OPT_TEXT("field", EvalConfig, settings.data.text.field, "NAME"), .fallback = "text",

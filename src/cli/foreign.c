@@ -313,9 +313,13 @@ static const ForeignRow options[] = {
     {"DeepSpeed: config-file", "--config %", "the configuration"},
     {"Megatron-LM: yaml-cfg; transformers: args", "--config FILE", "the configuration, in JSON"},
     /* what weft does not do */
-    {"PEFT: lora* qlora* use-lora peft*; TRL: use-peft; axolotl: adapter*",
-     NULL, "weft trains all weights and has no adapters; see --offload, --zero and --recompute to save "
-     "memory"},
+    {"PEFT: lora-r lora-rank", "--lora %", "the rank of adapters"},
+    {"PEFT: target-modules lora-target-modules", "--lora-targets %", "the layers that get adapters"},
+    {"PEFT: use-rslora", "--rslora", "the scale of adapters"},
+    {"PEFT: modules-to-save", "--freeze '!PATTERN'", "parameters that are trained besides adapters"},
+    {"llama.cpp: lora", "--adapter %", "an adapter"},
+    {"PEFT: lora* qlora* use-lora use-dora peft*; TRL: use-peft; axolotl: adapter*",
+     "--lora RANK", "adapters"},
     {"llama.cpp: control-vector*", NULL, "weft has no control vectors"},
     {"transformers: load-in-4bit load-in-8bit bnb-*; vLLM: quantization*; lit-gpt: quantize; llama.cpp: "
      "imatrix",

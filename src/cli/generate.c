@@ -26,6 +26,8 @@ static const Option prompt_options[] = {
     {OPT_TEXT("model", GenerateConfig, model, "DIR"), .required = true, .per_rank = PER_RANK_PATH,
      .help = "Directory of a language model's checkpoint (of any family but BERT), run directory (its newest "
              "checkpoint), or GGUF file."},
+    {OPT_LIST("adapter", GenerateConfig, adapters, "DIR"), .one_each = true, .per_rank = PER_RANK_PATH, .shown = "none",
+     .help = "Merge a PEFT adapter, or the newest of a run with --lora, into the weights; several are added up."},
     {OPT_TEXT("tokenizer", GenerateConfig, tokenizer, "DIR"), .shown = "the files in the model's directory",
      .per_rank = PER_RANK_PATH,
      .help = "Tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},
@@ -487,6 +489,8 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
                                     .threads = (int)config->threads,
                                     .dtype = precision.dtype,
                                     .rope_scaling = config->rope_scaling,
+                                    .adapters = config->adapters,
+                                    .adapter_count = config->adapters_count,
                                     .cache = config->kv,
                                     .cp = call->world}));
     progress_end(progress);

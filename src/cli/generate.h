@@ -15,8 +15,9 @@
 
 typedef struct GenerateConfig {
     const char *model, *tokenizer, *chat_template, *system;
-    const char **prompts, **files, **lines, **ids, **stops, **biases, **messages;
-    int prompts_count, files_count, lines_count, ids_count, stops_count, biases_count, messages_count;
+    const char **prompts, **files, **lines, **ids, **stops, **biases, **messages, **adapters;
+    int prompts_count, files_count, lines_count, ids_count, stops_count, biases_count, messages_count,
+        adapters_count;
     int64_t samples, max_tokens, shift, top_k, batch, threads, no_repeat_ngram, beams, top_logprobs, cp;
     double temperature, top_p, min_p, typical_p, repetition_penalty, length_penalty;
     uint64_t seed;

@@ -80,6 +80,16 @@ static const Option model_table[] = {
      .help = "Do not train the parameters whose names, or their beginnings up to a dot, match a pattern, such as "
              "'layer.[0-3]' or '*.bias'. '!PATTERN' trains them; the last pattern that matches a parameter decides: "
              "--freeze '*' --freeze '!head' trains the head only."},
+    {OPT_INT("lora", Settings, training.lora.rank), .fallback = "0", RANGE(1, 4096), .shown = "none",
+     .help = "Train adapters (LoRA) of this rank instead of the model. Checkpoints are PEFT directories; other commands "
+             "take them like the whole model, and 'weft convert' merges them into it. --freeze '!PATTERN' trains more."},
+    {OPT_FLOAT("lora-alpha", Settings, training.lora.alpha), .fallback = "0", ABOVE_ZERO, .shown = "twice the rank",
+     .help = "Adapters' outputs are multiplied by alpha / rank."},
+    {OPT_FLAG("rslora", Settings, training.lora.rslora), .help = "Multiply them by alpha / sqrt(rank) instead."},
+    {OPT_FLOAT("lora-dropout", Settings, training.lora.dropout), .fallback = "0", BELOW_ONE,
+     .help = "Dropout rate of the adapters' inputs."},
+    {OPT_LIST("lora-targets", Settings, training.lora.targets, "PATTERN"), .shown = "all of attention and MLPs",
+     .help = "Linear layers that get adapters, such as q_proj v_proj, '*.mlp.*' or 'layer.[0-3]'."},
     {OPT_INT("layers", Settings, model.layers), .fallback = "0", RANGE(1, MOST_LAYERS), .shown = "the model's own",
      .help = "Number of layers; overrides the preset."},
     {OPT_INT("hidden", Settings, model.hidden), .fallback = "0", RANGE(1, MOST_HIDDEN), .shown = "the model's own",

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/checksums.h"
 #include "data/released.h"
 #include "model/family.h"
@@ -39,7 +40,7 @@ Status engine_find(const char *dir, ModelDir *ret_dir, ModelConfig *ret_config) 
     return MOVE(ret_dir, from);
 }
 
-static Status load_params(Engine *engine, const char *dir) {
+static Status load_params(Engine *engine, const char *dir, const EngineOptions *options) {
     TRY(hf_weights_check(dir, engine->model, &engine->report));
     TRY(load_report_check(&engine->report, dir, &engine->model->config, false));
     load_report_done(&engine->report);
@@ -47,7 +48,8 @@ static Status load_params(Engine *engine, const char *dir) {
     TRY(hf_quantized_load(dir, engine->model, &engine->exec));
     TRY(hf_sparse_load(dir, engine->model, &engine->exec));
     TRY(store_new(&engine->params, engine->model, engine->device, MEM_PARAMS));
-    return hf_weights_load(dir, engine->params, engine->stream, &engine->report);
+    TRY(hf_weights_load(dir, engine->params, engine->stream, &engine->report));
+    return adapters_merge(options->adapters, options->adapter_count, engine->params, NULL, engine->stream);
 }
 
 static Status set_cache_type(Engine *engine, const EngineOptions *options) {
@@ -94,7 +96,7 @@ Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *opt
     TRY(hf_quantized_check(from.path, &config, engine->device, options->dtype));
     hf_sparse_choose(&config, engine->device, options->dtype);
     TRY(model_new(&engine->model, &config));
-    TRY(load_params(engine, from.path));
+    TRY(load_params(engine, from.path, options));
     TRY(store_convert(engine->params, &engine->exec, options->dtype));
     return MOVE(ret_engine, engine);
 }

@@ -7,13 +7,15 @@
 #include "model/model.h"
 
 typedef struct EngineOptions {
-    const char *device;       /* "cpu", "cuda"; NULL: "cpu" */
-    const char *kernels;      /* NULL: the device's default */
-    int threads;              /* 0: all cores that the process may use */
-    DType dtype;              /* compute type, also of the weights */
-    const char *rope_scaling; /* see rope_extend; NULL: the model's */
-    const char *cache;        /* type of the KV cache: "fp32", "bf16", "int8"; NULL: dtype */
-    Group *cp;                /* ranks that divide the KV cache, only on CPUs; NULL: one rank */
+    const char *device;          /* "cpu", "cuda"; NULL: "cpu" */
+    const char *kernels;         /* NULL: the device's default */
+    int threads;                 /* 0: all cores that the process may use */
+    DType dtype;                 /* compute type, also of the weights */
+    const char *rope_scaling;    /* see rope_extend; NULL: the model's */
+    const char *const *adapters; /* directories to merge into the weights */
+    int adapter_count;
+    const char *cache; /* type of the KV cache: "fp32", "bf16", "int8"; NULL: dtype */
+    Group *cp;         /* ranks that divide the KV cache, only on CPUs; NULL: one rank */
 } EngineOptions;
 
 typedef struct Engine {

@@ -11,6 +11,7 @@
 #include "plan/fit.h"
 #include "plan/search_cost.h"
 #include "plan/search_space.h"
+#include "train/job.h"
 
 enum {
     FULL_PLANS = 40,  /* full plans that fit, of which the best are shown */
@@ -69,7 +70,7 @@ static Status find_model(Finder *finder) {
     finder->found.available = finder->cluster->memory_bytes - finder->cluster->reserve_bytes;
     const TrainingSettings *training = &finder->spec->base.config.training;
     TRY(model_new(&finder->model, &plan.model));
-    return model_freeze(finder->model, training->freeze, training->freeze_count);
+    return job_adapt(training, finder->model);
 }
 
 static Status estimate_all(Finder *finder) {

@@ -48,6 +48,7 @@ static Status plan_few(const SearchCosts *costs, const SearchLayout *layout, int
     PlanSpec spec = search_plan_spec(costs->spec, &few);
     spec.config.model.layers = layers;
     spec.config.training.freeze_count = 0; /* layers are alike */
+    spec.config.training.lora.targets_count = 0;
     spec.config.training.batch = layout->micro_batch * few.mesh.dp;
     spec.timed = true;
     TRY(plan_init(&plan, &spec));

@@ -223,7 +223,9 @@ bool same_training(const Run *a, const Run *b) {
                                            "muon-scale",    "adamw-lr",    "group",
                                            "freeze",        "decay-steps", "decay-type",
                                            "rope-scaling",  "balance",     "balance-coef",
-                                           "z-loss",        "top-k",       NULL};
+                                           "z-loss",        "top-k",       "lora",
+                                           "lora-alpha",    "rslora",      "lora-dropout",
+                                           "lora-targets",  NULL};
     return same_layout(a, b, keys) && same_number(run_params(a), run_params(b)) &&
            same_settings(a, b, settings) && counts_from_zero(a) == counts_from_zero(b);
 }

@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/progress.h"
 #include "base/setting.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/checksums.h"
 #include "data/released.h"
 #include "data/squad_features.h"
@@ -404,6 +405,38 @@ static Status resolve_groups(Job *job) {
     return OK;
 }
 
+Status job_adapt(const TrainingSettings *training, Model *model) {
+    const LoraSettings *given = &training->lora;
+    LoraConfig lora = {.rank = (int)given->rank,
+                       .alpha = (float)(given->alpha > 0 ? given->alpha : 2 * (double)given->rank),
+                       .dropout = (float)given->dropout,
+                       .rslora = given->rslora};
+    if (!lora.rank) return model_freeze(model, training->freeze, training->freeze_count);
+    return lora_adapt(model, lora, given->targets, given->targets_count, training->freeze,
+                      training->freeze_count);
+}
+
+/* Adapters read inputs that fp8 and quantization-aware training do not keep as they are. */
+static Status check_adapters(const Job *job) {
+    const RunnerSpec *run = &job->settings.run;
+    if (!job->settings.training.lora.rank) return OK;
+    bool saved = job->settings.ckpt.out, again = false;
+    if (saved && !job->model_dir)
+        return USAGE(
+            "{lora}: {model} %s is a preset with random weights, which checkpoints of adapters would not "
+            "have; use a checkpoint directory",
+            job->settings.model.name);
+    if (saved) TRY(adapter_in(job->model_dir, &again));
+    if (again)
+        return USAGE(
+            "{lora}: {model} %s has adapters already; merge them with 'weft convert' and use the result",
+            job->settings.model.name);
+    if (run->fp8) return USAGE("{lora} cannot be combined with {precision} fp8; use bf16");
+    if (run->fake_quant)
+        return USAGE("{lora} cannot be combined with {quantize-aware}; merge the adapters before");
+    return OK;
+}
+
 /* Completes what the runner needs apart from the layout. */
 static Status resolve_run(Job *job) {
     const TrainingSettings *training = &job->settings.training;
@@ -462,7 +495,8 @@ Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     if (!run->train && (!run->mesh || run->mesh->world->size == 1))
         hf_sparse_choose(&config, job->device, run->dtype);
     TRY(model_new(&job->model, &config));
-    if (run->train) TRY(model_freeze(job->model, settings->training.freeze, settings->training.freeze_count));
+    if (run->train) TRY(check_adapters(job));
+    if (run->train) TRY(job_adapt(&settings->training, job->model));
     TRY(resolve_groups(job));
     return MOVE(ret_job, job);
 }
@@ -507,6 +541,8 @@ Status job_start(Job *job, LoadReport *ret_report) {
     if (job->model_dir)
         TRY(hf_weights_receive(job->model_dir, job->disk, job->runner->params, job->runner->stream,
                                ret_report));
+    TRY(adapters_merge(job->settings.model.adapters, job->settings.model.adapters_count, job->runner->params,
+                       job->disk, job->runner->stream));
     mirror_clear(&job->model_mirror);
     mirror_clear(&job->tokenizer_mirror);
     return runner_publish(job->runner);

@@ -95,6 +95,8 @@ MUST_USE Status task_prepare(Job *job, ModelConfig *config);
 MUST_USE Status job_find_labels(Job *job, ModelConfig *config);
 /* Part of job_new, for whole-word masking: fills job->continues. */
 MUST_USE Status job_find_words(Job *job, int64_t vocab);
+/* Part of job_new: adds the adapters and freezes what is not trained. */
+MUST_USE Status job_adapt(const TrainingSettings *training, Model *model);
 /* The common format of the files, as job_data reads them. */
 MUST_USE Status job_format(const Job *job, const char *const *paths, int count, DataFormat *ret_format);
 /* Opens a data set; text is tokenized into token files first. `paths` must

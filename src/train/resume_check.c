@@ -102,12 +102,13 @@ static Status check_frozen(const char *run, const json_t *now, const json_t *was
                  patterns_text(was, text, sizeof text));
 }
 
-/* Without a warm-up of the sequence length, there is nothing about it in either. */
-static Status check_seq_warmup(const char *run, const json_t *now, const json_t *was) {
-    now = json_object_get(now, "seq_warmup");
-    was = json_object_get(was, "seq_warmup");
+/* Without a warm-up of the sequence length, or adapters, there is nothing about it in either. */
+static Status check_text(const char *run, const char *key, const char *setting, const json_t *now,
+                         const json_t *was) {
+    now = json_object_get(now, key);
+    was = json_object_get(was, key);
     if ((!now && !was) || (now && was && json_equal(now, was))) return OK;
-    if (!was) return USAGE("the run in %s has no {seq-warmup}; drop it, or choose another {out}", run);
+    if (!was) return USAGE("the run in %s has no {%s}; drop it, or choose another {out}", run, setting);
     CLEANUP(mem_freep) char *text = setting_spell(json_is_string(was) ? json_string_value(was) : "others");
     return USAGE("the run in %s has %s; pass the same, or choose another {out}", run, text ? text : "others");
 }
@@ -138,7 +139,8 @@ Status resume_check_settings(const char *run, const char *dir, json_t *now, cons
     const char *key;
     json_t *value;
     TRY(check_frozen(run, now, was));
-    TRY(check_seq_warmup(run, now, was));
+    TRY(check_text(run, "seq_warmup", "seq-warmup", now, was));
+    TRY(check_text(run, "lora", "lora", now, was));
     json_object_foreach(now, key, value) {
         const json_t *saved = json_object_get(was, key);
         if (!saved) return FAILED("%s: the saved progress does not record its %s", dir, key);

@@ -13,11 +13,13 @@ typedef struct ModelSettings {
     const char *name;                                 /* preset or checkpoint directory */
     int64_t layers, hidden, heads, inner, seq, vocab; /* 0: the model's value */
     int64_t experts, top_k, expert_inner;             /* of a mixture, likewise */
-    const char *rope_scaling;                         /* "yarn:4", see rope_extend; NULL: the model's */
-    bool untie;                                       /* a preset gets an output matrix of its own */
-    double dropout;                                   /* < 0: the model's value; used in training only */
-    const char *task;                                 /* "auto", "lm", "mlm", "span", "classify", "squad" */
-    int64_t labels;                                   /* classify */
+    const char **adapters;                            /* directories to merge into the model */
+    int adapters_count;
+    const char *rope_scaling; /* "yarn:4", see rope_extend; NULL: the model's */
+    bool untie;               /* a preset gets an output matrix of its own */
+    double dropout;           /* < 0: the model's value; used in training only */
+    const char *task;         /* "auto", "lm", "mlm", "span", "classify", "squad" */
+    int64_t labels;           /* classify */
     const char *problem_type; /* classify: "auto", "regression", "single-label", "multi-label"; NULL: auto */
     bool headless;            /* the hidden states are wanted, so no head is made */
     bool no_next_sentence, no_masks; /* mlm: train only one of its two objectives */
@@ -59,6 +61,16 @@ typedef struct DataSettings {
     double mask_rate;
 } DataSettings;
 
+/* Adapters, which alone are trained; see checkpoint/adapter.h. */
+typedef struct LoraSettings {
+    int64_t rank; /* 0: none */
+    double alpha; /* 0: twice the rank */
+    double dropout;
+    bool rslora;
+    const char **targets; /* patterns, see lora_targets_find */
+    int targets_count;
+} LoraSettings;
+
 /* Length, batch and learning rate. The optimizer's own settings are RunnerSpec.optim. */
 typedef struct TrainingSettings {
     int64_t steps;
@@ -71,6 +83,7 @@ typedef struct TrainingSettings {
     int group_count;
     const char **freeze; /* patterns of frozen parameters, see model_freeze */
     int freeze_count;
+    LoraSettings lora;
     int64_t warmup;          /* steps; < 0: by warmup_ratio */
     double warmup_ratio;     /* fraction of the run; 0: 0.05 */
     const char *warmup_file; /* the file that set warmup, if it may be capped to the run's length; or NULL */

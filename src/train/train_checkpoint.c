@@ -45,6 +45,16 @@ static Status describe_frozen(const TrainingSettings *training, json_t *settings
     return json_put(settings, "freeze", json_incref(list));
 }
 
+/* Scale and dropout of adapters; "params" has their number. */
+static Status describe_adapters(const Trainer *t, json_t *settings) {
+    const LoraConfig *lora = &t->job->model->config.lora;
+    if (!lora->rank) return OK;
+    return json_put(settings, "lora",
+                    json_sprintf("{lora} %d {lora-alpha} %g {lora-dropout} %g%s", lora->rank,
+                                 (double)lora->alpha, (double)lora->dropout,
+                                 lora->rslora ? " {rslora}" : ""));
+}
+
 /* Collects the settings that a resumed run may not change. The data comes last, because most of the others
  * change its samples, too. */
 Status trainer_describe(Trainer *t) {
@@ -66,6 +76,7 @@ Status trainer_describe(Trainer *t) {
         json_object_set_new(t->settings, "seq_warmup",
                             json_sprintf("{seq-warmup} %lld {seq-warmup-from} %lld", (long long)growth->steps,
                                          (long long)growth->from));
+    TRY(describe_adapters(t, t->settings));
     return describe_frozen(&c->training, t->settings);
 }
 
@@ -328,7 +339,7 @@ static double checkpoint_bytes(const Trainer *t) {
         if (workers) copies = workers * copies + 2;
         if (state.replicas.count)
             copies += state.replicas.count / (param.desc->expert ? state.replicas.experts : 1);
-        if (param.desc->frozen) copies = 1;
+        if (param.desc->frozen) copies = t->job->model->config.lora.rank ? 0 : 1;
         bytes += (double)sizeof(float) * copies * (double)param_count(param.desc);
     }
     return bytes;

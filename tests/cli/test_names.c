@@ -64,13 +64,19 @@ static void typos_of_every_option(void **state) {
 
 /* Options that weft does not have, and that only look like some of its own, get no suggestion anywhere. */
 static void unrelated_names(void **state) {
-    static const char *const words[] = {
-        "cp",        "ep",         "sp",       "vp",     "gpu-ids",
-        "lora-rank", "rope-theta", "lara",     "galore", "num-experts",
-        "moe",       "qlora",      "neftune",  "ema",    "wd",
-        "momentum",  "nesterov",   "warp",     "port",   "host",
-        "beta3",     "token",      "password", "user",   "streaming-multipack",
-        "grpo",      "peft",       "adapter"};
+    static const char *const words[] = {"cp",       "ep",
+                                        "sp",       "vp",
+                                        "gpu-ids",  "rope-theta",
+                                        "galore",   "num-experts",
+                                        "moe",      "neftune",
+                                        "ema",      "wd",
+                                        "momentum", "nesterov",
+                                        "warp",     "port",
+                                        "host",     "beta3",
+                                        "token",    "password",
+                                        "user",     "streaming-multipack",
+                                        "grpo",     "peft",
+                                        "adapter"};
     for (const Command *const *command = commands_all(); *command; command++)
         for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
             const char *found = suggest_option(*command, words[i]);
@@ -197,8 +203,8 @@ static void foreign_names(void **state) {
         {&command_train, {"--optim=adamw_torch"}, "use --optimizer adamw (transformers'"},
         {&command_train, {"--optimizer", "adam"}, "did you mean 'adamw'?"},
         {&command_train, {"--bias=False"}, "an option of nanoGPT; the model's family determines it"},
-        {&command_train, {"--lora"}, "an option of PEFT; weft trains all weights and has no adapters"},
-        {&command_train, {"--lora_r", "8"}, "weft train has no --lora_r, an option of PEFT;"},
+        {&command_train, {"--qlora"}, "weft train has no --qlora; use --lora RANK (PEFT's"},
+        {&command_train, {"--lora_r", "8"}, "weft train has no --lora_r; use --lora 8 (PEFT's"},
         {&command_train, {"--hub_strategy=end"}, "weft uploads nothing"},
         {&command_train, {"--label-smoothing-factor", "0.1"}, "weft has no label smoothing"},
         {&command_train, {"--log_on_each_node"}, "an option of transformers that would have no effect"},
@@ -297,13 +303,15 @@ static void foreign_files(void **state) {
     assert_refused(2, "config.yaml is a YAML file; weft reads JSON", "compare", path);
     snprintf(path, sizeof path, "%s/config.json", dir);
     assert_ok(file_replace(path, "{\"lora_r\": 8}", 13));
-    assert_refused(2, "unknown key 'lora_r', an option of PEFT; weft trains all weights", "train", "--config",
-                   path);
+    assert_refused(2, "unknown key 'lora_r'; use ", "train", "--config", path);
     assert_int_equal(unlink(path), 0);
     snprintf(path, sizeof path, "%s/adapter_config.json", dir);
     assert_ok(file_replace(path, "{}", 2));
-    assert_refused(1, "is a PEFT adapter (adapter_config.json), not a model; merge it", "generate", dir, "x");
-    assert_refused(1, "is a PEFT adapter (adapter_config.json), not a model; merge it", "info", dir);
+    assert_refused(1, "is an adapter of the model that it does not name, which is not a directory",
+                   "generate", dir, "x");
+    assert_ok(file_replace(path, "{\"base_model_name_or_path\": \"org/name\"}", 39));
+    assert_refused(1, "is an adapter of the model org/name, which is not a directory here; give", "info",
+                   dir);
     assert_ok(dir_remove(dir));
 }
 
