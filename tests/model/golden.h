@@ -68,9 +68,8 @@ static inline RunnerSpec golden_spec(const Golden *golden, const char *kernels, 
     return spec;
 }
 
-/* Loads a case into a runner with the mesh, ZeRO stage, schedule and sequence parallelism of `layout`. */
-static inline void golden_init_layout(Golden *golden, const char *name, const char *kernels,
-                                      Recompute recompute, int threads, const RunnerSpec *layout) {
+/* Loads a case without a runner. */
+static inline void golden_open(Golden *golden, const char *name, int threads) {
     char path[GOLDEN_PATH];
     *golden = (Golden){0};
     assert_true(snprintf(golden->dir, GOLDEN_PATH, WEFT_TEST_DIR "/golden/cases/%s", name) < GOLDEN_PATH);
@@ -84,6 +83,12 @@ static inline void golden_init_layout(Golden *golden, const char *name, const ch
     assert_ok(hf_config_read(golden->dir, &config));
     assert_ok(model_new(&golden->model, &config));
     test_device_new(&golden->device, threads);
+}
+
+/* A runner with the case's weights and the mesh, ZeRO stage, schedule and sequence parallelism of `layout`.
+ */
+static inline void golden_start(Golden *golden, const char *kernels, Recompute recompute,
+                                const RunnerSpec *layout) {
     RunnerSpec spec = golden_spec(golden, kernels, recompute);
     spec.mesh = layout->mesh;
     spec.zero = layout->zero;
@@ -93,6 +98,12 @@ static inline void golden_init_layout(Golden *golden, const char *name, const ch
     assert_ok(runner_new(&golden->runner, golden->model, golden->device, &spec));
     golden_load_store(golden->dir, golden->runner->params, golden->runner->stream);
     assert_ok(runner_publish(golden->runner));
+}
+
+static inline void golden_init_layout(Golden *golden, const char *name, const char *kernels,
+                                      Recompute recompute, int threads, const RunnerSpec *layout) {
+    golden_open(golden, name, threads);
+    golden_start(golden, kernels, recompute, layout);
 }
 
 static inline void golden_init(Golden *golden, const char *name, const char *kernels, Recompute recompute,
