@@ -12,7 +12,10 @@ static inline float *unit_values(const Store *store, int unit) {
     assert_ok(mem_new((size_t)store->count[unit], sizeof *copy, &copy));
     for (int64_t i = 0; i < store->count[unit]; i++) {
         Values one = store_values(store, unit, i);
-        copy[i] = one.rest ? f32_from_halves(*(uint16_t *)one.data, *one.rest) : *(float *)one.data;
+        copy[i] = one.rest               ? f32_from_halves(*(uint16_t *)one.data, *one.rest)
+                  : one.dtype == DT_BF16 ? bf16_to_f32(*(uint16_t *)one.data)
+                  : one.dtype == DT_F16  ? f16_to_f32(*(uint16_t *)one.data)
+                                         : *(float *)one.data;
     }
     return copy;
 }
@@ -22,6 +25,8 @@ static inline void unit_set_values(Store *store, int unit, const float *values) 
         Values one = store_values(store, unit, i);
         if (one.rest)
             *(uint16_t *)one.data = f32_halves(values[i], one.rest);
+        else if (one.dtype != DT_F32)
+            *(uint16_t *)one.data = one.dtype == DT_BF16 ? f32_to_bf16(values[i]) : f32_to_f16(values[i]);
         else
             *(float *)one.data = values[i];
     }

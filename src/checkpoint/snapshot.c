@@ -49,6 +49,7 @@ Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, const 
     Snapshot made = {.stores = stores, .tp = tp, .worker = worker, .replica = replica};
     CLEANUP(mem_freep) int64_t *load = NULL; /* of the ranks of the first set */
     int units = store[0]->model->units, most = 1;
+    bool adapters = store[0]->model->config.lora.rank; /* checkpoints do not have their base */
     for (int u = 0; u < units; u++) {
         Holders holders = holders_of(store[0], u);
         if (holders.set > most) most = holders.set;
@@ -61,7 +62,8 @@ Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, const 
     }
     for (int s = 0; s < stores; s++)
         for (int u = 0; u < units; u++) {
-            int64_t count = ours[u] ? store[s]->count[u] : 0;
+            bool saved = ours[u] && !(adapters && store[s]->unit[u].frozen);
+            int64_t count = saved ? store[s]->count[u] : 0;
             if (!count) continue;
             Holders holders = holders_of(store[0], u);
             bool each = is_sharded(store[0], u) || made.owner[s] == SAVE_REPLICA;

@@ -502,7 +502,7 @@ Status store_bind(Store *store) {
     CLEANUP(mem_freep) void **flat = NULL;
     TRY(mem_new((size_t)model->units, sizeof *flat, &flat));
     for (int i = 0; i < model->units; i++) flat[i] = store->flat[i].data;
-    for (int i = 0; i < model->count && !store->rest; i++) {
+    for (int i = 0; i < model->count && !store->rest && !store->rounded; i++) {
         if (!block_is_whole(store, &model->block[i])) continue;
         TRY(mem_new(model->block[i].params.count, sizeof **store->view, &store->view[i]));
         block_views(&model->block[i], store->unit, flat, store->dtype, store->view[i]);
@@ -536,6 +536,7 @@ void store_free(Store *store) {
     free(store->unit);
     free(store->flat);
     free(store->rest);
+    free(store->rounded);
     free(store->first);
     free(store->count);
     free(store->view);
@@ -543,7 +544,9 @@ void store_free(Store *store) {
 }
 
 Values store_values(const Store *store, int unit, int64_t at) {
-    Values all = {.data = store->flat[unit].data, .rest = store->rest ? store->rest[unit].data : NULL};
+    Values all = {.data = store->flat[unit].data,
+                  .rest = store->rest ? store->rest[unit].data : NULL,
+                  .dtype = store->rounded ? store->rounded[unit] : DT_F32};
     return values_at(all, at);
 }
 
@@ -579,9 +582,10 @@ Status store_init_params(Store *store, Stream *stream, uint64_t seed) {
 Status store_zero(Store *store, Stream *stream) {
     for (int i = 0; i < store->model->units; i++) {
         if (!store->count[i]) continue;
-        size_t bytes = (size_t)store->count[i] * dtype_size(store->dtype), half = bytes / 2;
-        TRY(stream_zero(stream, store->flat[i].data, store->rest ? half : bytes));
-        if (store->rest) TRY(stream_zero(stream, store->rest[i].data, half));
+        Values values = store_values(store, i, 0);
+        DType dtype = values.rest ? DT_BF16 : store->dtype == DT_F32 ? values.dtype : store->dtype;
+        TRY(stream_zero(stream, values.data, (size_t)store->count[i] * dtype_size(dtype)));
+        if (values.rest) TRY(stream_zero(stream, values.rest, (size_t)store->count[i] * sizeof *values.rest));
     }
     return OK;
 }
@@ -613,7 +617,7 @@ bool store_find(const Store *store, const char *name, const ParamDesc **ret_desc
     ParamRef ref;
     if (!find_param(store->model, name, &ref)) return false;
     const Unit *unit = &store->unit[ref.unit];
-    if (store->count[ref.unit] < unit->numel || store->rest) return false;
+    if (store->count[ref.unit] < unit->numel || store->rest || store->rounded) return false;
     *ret_desc = &store->model->unit[ref.unit].desc[ref.slot];
     *ret_view = unit_view(&unit->slot[ref.slot], store->flat[ref.unit].data, store->dtype);
     return true;

@@ -333,9 +333,10 @@ typedef struct Store {
     const Model *model;
     UnitSpec *spec; /* per unit */
     DType dtype;
-    Unit *unit;   /* local layout of each unit */
-    Buffer *flat; /* per unit: elements first .. first + count - 1 */
-    Buffer *rest; /* NULL, or per unit: flat and rest are the halves of fp32 values (tensor/values.h) */
+    Unit *unit;     /* local layout of each unit */
+    Buffer *flat;   /* per unit: elements first .. first + count - 1 */
+    Buffer *rest;   /* NULL, or per unit: flat and rest are the halves of fp32 values (tensor/values.h) */
+    DType *rounded; /* NULL, or per unit: 16-bit types of values without `rest` */
     int64_t *first, *count; /* count 0: not on this rank */
     Tensor **view;          /* view[block][param]; only for blocks whose parameters are all present */
     bool borrowed;          /* the store does not own the buffers */

@@ -45,7 +45,7 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
     unit->count = cut ? part : all;
     TRY(place(device, params_away, MEM_PARAMS, shard_bytes(spec->params ? part : all, spec->dtype),
               &unit->param));
-    if (shards_have_masters(shards))
+    if (unit_has_master(shards, unit))
         TRY(place(device, state_away, spec->train && !unit->layout.frozen ? MEM_OPTIMIZER : MEM_PARAMS,
                   shard_bytes(unit->count, shards_have_halves(shards) ? DT_F32_LOWER : DT_F32),
                   &unit->master));
@@ -278,8 +278,10 @@ Tensor shard_master(const Shards *shards, int at) {
 
 Values shard_values(const Shards *shards, int at) {
     const ShardUnit *unit = &shards->unit[at];
+    if (shards_have_masters(shards) && !unit_has_master(shards, unit))
+        return (Values){.data = shard_param_at(shards, unit, unit->first), .dtype = shards->spec.dtype};
     if (!shards_have_halves(shards)) return (Values){.data = shard_master(shards, at).data};
-    return (Values){shard_param_at(shards, unit, unit->first), unit->master.data};
+    return (Values){.data = shard_param_at(shards, unit, unit->first), .rest = unit->master.data};
 }
 
 Tensor shard_state(const Shards *shards, int at, int state, int64_t *ret_first) {
@@ -308,7 +310,7 @@ Status shards_publish(Shards *shards) {
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
-        if (shards_have_masters(shards) && !shards_have_halves(shards)) {
+        if (unit_has_master(shards, unit) && !shards_have_halves(shards)) {
             Tensor part =
                 tensor_1d(shard_param_at(shards, unit, unit->first), shards->spec.dtype, unit->count);
             TRY(convert(shards->exec, part, shard_master(shards, i)));

@@ -26,7 +26,7 @@
  *
  * A frozen unit (param/param.h) is gathered like any other, but it has no gradient, no optimizer state and
  * takes no part in reductions, norms, updates and outer steps. Its masters stay, so that a checkpoint has it
- * as it was.
+ * as it was, unless checkpoints do not have it (ShardSpec.rounded).
  *
  * Offloaded buffers are in page-locked host memory that device kernels can access: the optimizer streams its
  * state from there. Offloaded parameters are prefetched unit by unit on a separate stream, like gathered
@@ -87,7 +87,8 @@ typedef struct ShardGroups {
 typedef struct ShardSpec {
     bool params, grads, optimizer; /* what is sharded */
     bool train;                    /* allocate gradients and optimizer state */
-    bool sequence;                 /* sequence parallelism: per-row gradients are all-reduced over `tp` */
+    bool rounded;  /* frozen units have no masters: their values are rounded; not with `outer` */
+    bool sequence; /* sequence parallelism: per-row gradients are all-reduced over `tp` */
     DType dtype;
     Offload offload;   /* NONE, OPTIMIZER or PARAMS, which requires sharded parameters */
     Stream *from_host; /* with PARAMS: copies parameters to the device; must outlive the shards */

@@ -27,6 +27,11 @@ static inline bool shards_have_halves(const Shards *shards) {
     return spec->train && spec->dtype == DT_BF16 && !shards_have_workers(shards);
 }
 
+/* Whether a unit has masters. */
+static inline bool unit_has_master(const Shards *shards, const ShardUnit *unit) {
+    return shards_have_masters(shards) && !(shards->spec.rounded && unit->layout.frozen);
+}
+
 static inline size_t shard_bytes(int64_t count, DType dtype) {
     return (size_t)count * dtype_size(dtype);
 }

@@ -8,17 +8,18 @@ static size_t bytes_of(int64_t count, DType dtype) {
 }
 
 static bool in_place(const Stream *stream, Values values) {
-    return device_is_host(stream->device) && !values.rest;
+    return device_is_host(stream->device) && !values.rest && values.dtype == DT_F32;
 }
 
 Status values_here(Values from, int64_t count, float **ret_copy, const float **ret_values) {
     const uint16_t *upper = from.data;
     *ret_values = from.data;
-    if (!from.rest) return OK;
+    if (!from.rest && from.dtype == DT_F32) return OK;
     TRY(mem_new((size_t)count, sizeof **ret_copy, ret_copy));
     float *to = *ret_copy;
-    for (int64_t i = 0; i < count; i++) to[i] = f32_from_halves(upper[i], from.rest[i]);
     *ret_values = to;
+    if (!from.rest) return dtype_convert(to, DT_F32, from.data, from.dtype, (size_t)count);
+    for (int64_t i = 0; i < count; i++) to[i] = f32_from_halves(upper[i], from.rest[i]);
     return OK;
 }
 
@@ -31,12 +32,22 @@ static Status read_halves(Stream *stream, Values from, int64_t count, float **re
     TRY(stream_copy(stream, halves, from.data, bytes, COPY_TO_HOST));
     TRY(stream_copy(stream, halves + count, from.rest, bytes, COPY_TO_HOST));
     TRY(stream_sync(stream));
-    return values_here((Values){halves, halves + count}, count, ret_copy, ret_values);
+    return values_here((Values){.data = halves, .rest = halves + count}, count, ret_copy, ret_values);
+}
+
+static Status read_rounded(Stream *stream, Values from, int64_t count, float **ret_copy,
+                           const float **ret_values) {
+    CLEANUP(mem_freep) uint16_t *rounded = NULL;
+    TRY(mem_new((size_t)count, sizeof *rounded, &rounded));
+    TRY(stream_copy(stream, rounded, from.data, bytes_of(count, from.dtype), COPY_TO_HOST));
+    TRY(stream_sync(stream));
+    return values_here((Values){.data = rounded, .dtype = from.dtype}, count, ret_copy, ret_values);
 }
 
 Status values_get(Stream *stream, Values from, int64_t count, float **ret_copy, const float **ret_values) {
     if (device_is_host(stream->device)) return values_here(from, count, ret_copy, ret_values);
     if (from.rest) return read_halves(stream, from, count, ret_copy, ret_values);
+    if (from.dtype != DT_F32) return read_rounded(stream, from, count, ret_copy, ret_values);
     TRY(mem_new((size_t)count, sizeof **ret_copy, ret_copy));
     *ret_values = *ret_copy;
     TRY(stream_copy(stream, *ret_copy, from.data, bytes_of(count, DT_F32), COPY_TO_HOST));
@@ -65,9 +76,19 @@ static Status write_halves(Stream *stream, Values to, int64_t count, const float
     return stream_sync(stream);
 }
 
+static Status write_rounded(Stream *stream, Values to, int64_t count, const float *from) {
+    CLEANUP(mem_freep) uint16_t *rounded = NULL;
+    if (device_is_host(stream->device)) return dtype_convert(to.data, to.dtype, from, DT_F32, (size_t)count);
+    TRY(mem_new((size_t)count, sizeof *rounded, &rounded));
+    TRY(dtype_convert(rounded, to.dtype, from, DT_F32, (size_t)count));
+    TRY(stream_copy(stream, to.data, rounded, bytes_of(count, to.dtype), COPY_TO_DEVICE));
+    return stream_sync(stream);
+}
+
 Status values_set(Stream *stream, Values to, int64_t count, const float *staging) {
     if (!staging) return OK;
     if (to.rest) return write_halves(stream, to, count, staging);
+    if (to.dtype != DT_F32) return write_rounded(stream, to, count, staging);
     TRY(stream_copy(stream, to.data, staging, bytes_of(count, DT_F32), COPY_TO_DEVICE));
     return stream_sync(stream);
 }

@@ -3,17 +3,21 @@
 #define WEFT_TENSOR_VALUES_H
 
 #include "device/device.h"
+#include "tensor/dtype.h"
 
-/* Without `rest`, `data` is fp32. With it, `data` has the upper halves (f32_halves), in bf16. */
+/* Without `rest`, `data` has `dtype`: fp32, or a 16-bit type, which rounds what is stored. With it, `data`
+ * has the upper halves (f32_halves), in bf16. */
 typedef struct Values {
     void *data;
     uint16_t *rest;
+    DType dtype;
 } Values;
 
 /* The values from element `at` on. */
 static inline Values values_at(Values values, int64_t at) {
-    if (!values.rest) return (Values){.data = (float *)values.data + at};
-    return (Values){(uint16_t *)values.data + at, values.rest + at};
+    values.data = (char *)values.data + (size_t)at * dtype_size(values.rest ? DT_BF16 : values.dtype);
+    if (values.rest) values.rest += at;
+    return values;
 }
 
 /* The values in host memory: *ret_values is `from` itself where that is possible, else a copy in *ret_copy,

@@ -81,7 +81,7 @@ static Tensor view_of(const Shards *shards, int unit, int kind, int64_t *ret_fir
     *ret_first = shards->unit[unit].first;
     if (kind == VIEW_PARAMS) {
         Values values = shard_values(shards, unit);
-        return tensor_1d(values.data, values.rest ? DT_BF16 : DT_F32, shards->unit[unit].count);
+        return tensor_1d(values.data, values.rest ? DT_BF16 : values.dtype, shards->unit[unit].count);
     }
     if (kind == VIEW_OUTER) return shard_outer(shards, unit);
     if (!shard_trains(shards, unit)) return tensor_1d(NULL, DT_F32, 0);
@@ -107,6 +107,11 @@ static Status make_views(Runner *runner, Store **ret_store, int kind) {
         store->flat[i] = (Buffer){.data = data.data, .bytes = tensor_bytes(data), .device = runner->device};
         store->count[i] = tensor_count(data);
         Values values = shard_values(runner->shards, i);
+        if (kind == VIEW_PARAMS && values.dtype != DT_F32) {
+            if (!store->rounded)
+                TRY(mem_new((size_t)runner->model->units, sizeof *store->rounded, &store->rounded));
+            store->rounded[i] = values.dtype;
+        }
         if (kind != VIEW_PARAMS || !values.rest) continue;
         if (!store->rest) TRY(mem_new((size_t)runner->model->units, sizeof *store->rest, &store->rest));
         store->rest[i] = (Buffer){.data = values.rest, .bytes = tensor_bytes(data), .device = runner->device};
@@ -175,6 +180,7 @@ static Status alloc_units(Runner *runner) {
         .shard = mesh->expert_shard, .replica = mesh->expert_replica, .others = mesh->expert};
     find_unit_uses(runner, use, &experts);
     ShardSpec shard = {.train = spec->train,
+                       .rounded = spec->train && model->config.lora.rank && !spec->outer.every,
                        .sequence = runner_shape(runner, 1, 1, true).sequence,
                        .dtype = spec->dtype,
                        .offload = offload_state(spec->offload),

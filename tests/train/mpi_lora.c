@@ -111,9 +111,35 @@ static void test_layouts(void **state) {
         }
 }
 
+/* In 16 bits, frozen weights take no more than that, and all stages of ZeRO compute the same. */
+static void test_rounded(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    for (int at = 0; at < 8; at++) {
+        Layout layout = lora_layout(at % 4 < 2 ? JOB_GPT2 : JOB_LLAMA, 0);
+        layout.mesh = (MeshSpec){.dp = world->size, .tp = 1, .pp = 1};
+        layout.micro_batch = BATCH / world->size;
+        layout.dtype = at % 2 ? DT_F16 : DT_BF16;
+        Layout plain = layout;
+        plain.lora = 0;
+        CLEANUP(outcome_done) Outcome first = run(world, &layout, STEPS);
+        CLEANUP(outcome_done) Outcome whole = run(world, &plain, 1);
+        layout.zero = at / 4 ? 3 : 1;
+        layout.offload = layout.zero == 3 && at % 2 ? OFFLOAD_PARAMS : OFFLOAD_NONE;
+        CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS);
+        assert_memory_equal(found.loss, first.loss, STEPS * sizeof *found.loss);
+        assert_true(relative_diff(first.loss[0], whole.loss[0]) <= 1e-2);
+        if (test_on_cuda()) continue; /* all runs share one device, and its peaks */
+        const Shards *shards = first.runner->shards;
+        size_t params = 0;
+        for (int i = 0; i < shards->count; i++) params += 2 * (size_t)shards->unit[i].layout.numel;
+        assert_int_equal(first.device->mem[MEM_PARAMS].peak, params);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_start),
     cmocka_unit_test(test_layouts),
+    cmocka_unit_test(test_rounded),
 };
 
 RANKS_MAIN(tests)
