@@ -11,8 +11,8 @@
 /* `from` names the source in messages. Duplicate keys, trailing text and deep nesting are errors. */
 MUST_USE Status json_parse(const char *text, size_t size, const char *from, json_t **ret_json);
 MUST_USE Status json_read_file(const char *path, json_t **ret_json);
-/* The same for files whose integers do not matter: transformers writes 10^30 for "no limit". If one exceeds 64
- * bits, all become reals. */
+/* The same for files whose integers do not matter: transformers writes 10^30 for "no limit". If one exceeds
+ * 64 bits, all become reals. */
 MUST_USE Status json_read_any(const char *path, json_t **ret_json);
 /* What jansson found wrong, without the names of its flags. */
 const char *json_problem(const json_error_t *error);

@@ -306,7 +306,8 @@ const Command command_convert = {
     .name = "convert",
     .summary = "change a checkpoint's data type, file size, heads or experts",
     .description =
-        "Reads a checkpoint from weft or Hugging Face transformers, or a GGUF file in fp32, fp16, bf16, q8_0 or q4_0, "
+        "Reads a checkpoint from weft or Hugging Face transformers, or a GGUF file in fp32, fp16, bf16, q8_0 "
+        "or q4_0, "
         "and writes one that both load, including the tokenizer files. Never overwrites files.\n"
         "A name that ends in .gguf writes one file for llama.cpp, vocabulary included; BERT becomes an "
         "embedding model with mean pooling, without its output heads. Norms, biases, position and type "

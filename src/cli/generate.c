@@ -19,7 +19,13 @@
 static const char *const early_choices[] = {"false", "true", "never", NULL};
 static const char *const kv_choices[] = {"fp32", "bf16", "int8", NULL};
 
-enum { DEFAULT_TOKENS = 128, CHAT_TOKENS = 1024, SAMPLES_LIMIT = 1 << 20, BEAMS_LIMIT = 1 << 10, TOP_LIMIT = 1000 };
+enum {
+    DEFAULT_TOKENS = 128,
+    CHAT_TOKENS = 1024,
+    SAMPLES_LIMIT = 1 << 20,
+    BEAMS_LIMIT = 1 << 10,
+    TOP_LIMIT = 1000
+};
 
 /* clang-format off */
 static const Option prompt_options[] = {
@@ -413,7 +419,8 @@ static Status add_ends(Chatting *chatting, GenerateSpec *spec, StopStrings *stop
 static Status begin_conversation(const GenerateConfig *config, json_t **ret_conversation) {
     CLEANUP(json_decrefp) json_t *chats = NULL;
     if (config->messages_count + config->prompts_count + config->files_count > 1 || config->files_count)
-        return USAGE("--interactive --chat begins with at most one --prompt or one conversation of --messages");
+        return USAGE(
+            "--interactive --chat begins with at most one --prompt or one conversation of --messages");
     if (config->messages_count) {
         TRY(chat_read_file(config->messages[0], &chats));
         if (json_array_size(chats) > 1)
@@ -499,7 +506,8 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     device_allow_tf32(engine->device, precision.tf32);
     if (prints(call)) warn_unused(&engine->report, config->model);
     if (prints(call)) warn_input(config, &list);
-    if (config->interactive) return run_chat(config, engine, &spec, tokenizer, &stops, &chatting, prompts > 0);
+    if (config->interactive)
+        return run_chat(config, engine, &spec, tokenizer, &stops, &chatting, prompts > 0);
     return run_prompts(call, engine, spec, tokenizer, &stops, ret_result);
 }
 

@@ -435,9 +435,9 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 const Command command_info = {
     .name = "info",
     .summary = "describe a run, checkpoint, tokenizer, data files or this machine",
-    .description =
-        "The path may also be a safetensors file. Of a file of conversations, one is shown with what is trained on. For a checkpoint, lists parameters that its files lack and "
-        "tensors that the model does not use. Without a path, describes this machine.",
+    .description = "The path may also be a safetensors file. Of a file of conversations, one is shown with "
+                   "what is trained on. For a checkpoint, lists parameters that its files lack and "
+                   "tensors that the model does not use. Without a path, describes this machine.",
     .operands = "[PATH]",
     .operands_max = 1,
     .reads_operands = true,

@@ -16,8 +16,8 @@ const char *const task_choices[] = {"auto",
 #include "model/heads.def"
                                     "squad", NULL};
 const char *const problem_choices[] = {"auto", "regression", "single-label", "multi-label", NULL};
-const char *const format_choices[] = {"auto", "bytes", "u16",   "u32",     "ids",     "tokens",
-                                      "text", "squad", "pairs", "cornell", "records", "chat", NULL};
+const char *const format_choices[] = {"auto",  "bytes", "u16",     "u32",     "ids",  "tokens", "text",
+                                      "squad", "pairs", "cornell", "records", "chat", NULL};
 /* clang-format off */
 static const char *const offload_spellings[] = {
     "activations+optimizer", "optimizer+activations",

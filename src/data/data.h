@@ -112,7 +112,7 @@ typedef struct DataSpec {
     int32_t end;
     const ChatTemplate *chat; /* chat; NULL: the model has no template */
     LossOn loss_on;
-    bool unpacked; /* chat: one conversation to a sequence */
+    bool unpacked;  /* chat: one conversation to a sequence */
     bool unlabeled; /* rows to predict: records, whose files may also be lines of text, or ids; labels are
                      * neither needed nor made */
     bool named;     /* records and ids: keep the ids of rows, see dataset_id ... */

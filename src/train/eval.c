@@ -67,8 +67,9 @@ static Status perplexity_run(Job *job, const EvalConfig *config, const Dataset *
 
 /* Rows can be written for every task, a directory of answers only for SQuAD. */
 static Status check_out(const Job *job, const char *out) {
-    RowFormat format = out ? row_format_of(out) : ROWS_JSON;
-    if (format == ROWS_JSON || format == ROWS_CSV || (job->squad && format == ROWS_NONE)) return OK;
+    RowFormat format = out ? row_format_of(out) : ROW_FILE_JSON;
+    if (format == ROW_FILE_JSON || format == ROW_FILE_CSV || (job->squad && format == ROW_FILE_NONE))
+        return OK;
     return USAGE("{out} %s: expected a file that ends in .jsonl or .csv%s", out,
                  job->squad ? ", or a directory" : "");
 }

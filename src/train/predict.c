@@ -17,9 +17,9 @@ const char *const pooling_names[] = {"mean", "first", "last", NULL};
 /* ---- what is common ---- */
 
 static Status check_files(const PredictConfig *config, bool vectors) {
-    RowFormat format = config->out ? row_format_of(config->out) : ROWS_JSON;
+    RowFormat format = config->out ? row_format_of(config->out) : ROW_FILE_JSON;
     if (config->settings.data.files_count == 0) return USAGE("no data; pass files with {data}");
-    if (format == ROWS_JSON || (vectors ? format == ROWS_NPY : format == ROWS_CSV)) return OK;
+    if (format == ROW_FILE_JSON || (vectors ? format == ROW_FILE_NPY : format == ROW_FILE_CSV)) return OK;
     return USAGE("{out} %s: expected a file that ends in .jsonl or %s", config->out,
                  vectors ? ".npy" : ".csv");
 }

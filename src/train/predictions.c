@@ -15,15 +15,15 @@ typedef struct RowFile {
 } RowFile;
 
 RowFormat row_format_of(const char *path) {
-    if (path_ends_with(path, ".jsonl") || path_ends_with(path, ".ndjson")) return ROWS_JSON;
-    if (path_ends_with(path, ".csv")) return ROWS_CSV;
-    return path_ends_with(path, ".npy") ? ROWS_NPY : ROWS_NONE;
+    if (path_ends_with(path, ".jsonl") || path_ends_with(path, ".ndjson")) return ROW_FILE_JSON;
+    if (path_ends_with(path, ".csv")) return ROW_FILE_CSV;
+    return path_ends_with(path, ".npy") ? ROW_FILE_NPY : ROW_FILE_NONE;
 }
 
 Status predictions_init(Predictions *predictions, const Job *job, const char *path, RowPut put) {
     if (!job->first) return OK;
     TRY(mem_new(1, sizeof *predictions->file, &predictions->file));
-    predictions->file->format = path ? row_format_of(path) : ROWS_JSON;
+    predictions->file->format = path ? row_format_of(path) : ROW_FILE_JSON;
     predictions->file->put = put;
     return path ? file_writer_new(&predictions->file->writer, path) : OK;
 }
@@ -154,7 +154,7 @@ Status predictions_put(Predictions *predictions, const json_t *row) {
     RowFile *file = predictions->file;
     CLEANUP(mem_freep) char *text = NULL;
     if (!row) return OK;
-    if (file->format == ROWS_CSV) return put_cells(file, (json_t *)(uintptr_t)row);
+    if (file->format == ROW_FILE_CSV) return put_cells(file, (json_t *)(uintptr_t)row);
     TRY(json_text(row, 0, &text));
     TRY(put_text(file, text, strlen(text)));
     return put_text(file, "\n", 1);
@@ -164,7 +164,7 @@ Status predictions_put_vector(Predictions *predictions, const Dataset *data, int
                               const float *vector, int64_t width) {
     RowFile *file = predictions->file;
     CLEANUP(json_decrefp) json_t *row = NULL;
-    if (file && file->format == ROWS_NPY) {
+    if (file && file->format == ROW_FILE_NPY) {
         if (!predictions->rows++) TRY(put_header(file, dataset_count(data), width));
         return put_text(file, (const char *)vector, (size_t)width * sizeof *vector);
     }

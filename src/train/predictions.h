@@ -33,7 +33,7 @@ struct Predictions {
 };
 
 /* What can be written to a file of this name. */
-typedef enum { ROWS_NONE, ROWS_JSON, ROWS_CSV, ROWS_NPY } RowFormat;
+typedef enum { ROW_FILE_NONE, ROW_FILE_JSON, ROW_FILE_CSV, ROW_FILE_NPY } RowFormat;
 RowFormat row_format_of(const char *path);
 
 /* A file that appears when it is complete or, if the path is NULL, JSON lines for `put`. Rank 0 writes. */

@@ -333,7 +333,7 @@ static Status tell_counts(const char *path, const SquadFeatures *features, Progr
 
 Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, json_t **ret_result) {
     const SquadEval *squad = &config->squad;
-    const char *dir = squad->out && row_format_of(squad->out) == ROWS_NONE ? squad->out : NULL;
+    const char *dir = squad->out && row_format_of(squad->out) == ROW_FILE_NONE ? squad->out : NULL;
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(squad_features_done) SquadFeatures features = {0};
     CLEANUP(squad_scores_done) SquadScores scores = {0};
