@@ -1,15 +1,13 @@
 // Grouped matmuls on Hopper, for 16-bit types: forward of experts' linear layers, and both of its gradients.
 //
-// Each product is, for each expert, (rows x inner) times (inner x cols). A block computes tiles of the
-// result. A producer warp loads both operands by TMA into a ring of stages, each with 64 inner elements, and
-// two consumer warpgroups multiply them. Tiles of 64 x 256 go to the warpgroups alternately: one stores its
-// tile while the other one multiplies the next. This hides the stores, which take long compared with the
-// products if there are few inner elements, as for dw of experts with few rows. Tiles of 128 x 256 are
-// divided between the warpgroups, which takes fewer loads. The grid is persistent: all blocks derive the same
-// list of tiles from the offsets, so the host need not know them, and stride over it.
+// Each product is, for each expert, (rows x inner) times (inner x cols). A block computes tiles of 64 x 256
+// of the result. A producer warp loads both operands by TMA into a ring of stages, each with 64 inner
+// elements. Two consumer warpgroups take tiles alternately: one stores its tile while the other one
+// multiplies the next. This hides the stores, which take long compared with the products if there are few
+// inner elements, as for dw of experts with few rows. The grid is persistent: all blocks derive the same list
+// of tiles from the offsets, so the host need not know them, and stride over it.
 //
-// Two blocks of a cluster may take adjacent rows of tiles. Each then loads half of the right operand for
-// both.
+// The two blocks of a cluster take tiles one above the other. Each loads half of the right operand for both.
 //
 // A tile at the end of an expert's rows also reads rows of the next one. In forward and for the gradient of
 // inputs, these give rows of the result that are not stored. In the gradient of weights, rows are the inner
@@ -28,48 +26,38 @@
 namespace hopper::grouped {
 
 constexpr int most_experts = 1024, most_turns = GROUPED_TURNS / sizeof(int);
-constexpr int depth = 64; // inner elements of a stage
+constexpr int tile_rows = 64, tile_cols = 256;
+constexpr int depth = 64, stages = 5;                 // inner elements of a stage, and stages of the ring
+constexpr int pair = 2, pair_rows = pair * tile_rows; // blocks of a cluster, and rows of their tiles
 constexpr int threads = 384, consumers = 256;
-constexpr int band_rows = 1024; // of the result, traversed together
 
-// With tiles of ROWS rows and clusters of BLOCKS blocks.
-template <CudaGroupedKind KIND, int ROWS, int BLOCKS> struct Grouped {
-    static constexpr bool is_weight = KIND == GROUPED_WEIGHT;
-    // Stored with the inner elements as rows.
-    static constexpr bool left_transposed = is_weight, right_transposed = KIND != GROUPED_FORWARD;
-    static constexpr int blocks = BLOCKS;
-    static constexpr int rows = ROWS, cols = 256; // of a tile
-    static constexpr int cluster_rows = rows * blocks;
-    // The warpgroups take alternate tiles, or each computes 64 rows of all tiles.
-    static constexpr bool alternate = rows == 64;
-    static constexpr int stages = alternate ? 5 : 4;
-    static constexpr int releases = consumers / 32 / (alternate ? 2 : 1) * blocks; // of a slot: one per warp
-    static constexpr int consumer_registers = 232, producer_registers = 40;
+template <CudaGroupedKind KIND> constexpr bool is_weight = KIND == GROUPED_WEIGHT;
+// Operands that are stored with the inner elements as rows.
+template <CudaGroupedKind KIND> constexpr bool left_transposed = is_weight<KIND>;
+template <CudaGroupedKind KIND> constexpr bool right_transposed = KIND != GROUPED_FORWARD;
 
-    struct Shared {
-        alignas(1024) uint16_t left[stages][rows * depth];
-        alignas(1024) uint16_t right[stages][cols * depth];
-        alignas(1024) unsigned char buffer[consumers / 32][16 * row_bytes];
-        uint64_t full[stages], empty[stages];
-        uint64_t start[2];           // the turn of a warpgroup to multiply
-        int first[most_experts + 1]; // row of each expert
-        int unit[most_experts + 1];  // first unit of each expert
-    };
-    static_assert(sizeof(Shared) <= 232448, "a block has 227 KiB");
+struct Shared {
+    alignas(1024) uint16_t left[stages][tile_rows * depth];
+    alignas(1024) uint16_t right[stages][tile_cols * depth];
+    alignas(1024) unsigned char buffer[consumers / 32][16 * row_bytes];
+    uint64_t full[stages], empty[stages];
+    uint64_t start[2];           // the turn of a warpgroup to multiply
+    int first[most_experts + 1]; // row of each expert
+    int unit[most_experts + 1];  // first unit of each expert
 };
+static_assert(sizeof(Shared) <= 232448, "a block has 227 KiB");
 
 // A unit is a row of tiles of an expert or, for the gradient of weights, all tiles of a chunk of its rows.
 struct GroupedArgs {
     CUtensorMap left, right;
     void *out;
     const int32_t *offsets;
-    int *turns;       // (E,tiles,blocks,2): how many chunks have been added; only with several of them
+    int *turns;       // (E,tiles,pair): how many chunks have been added; only with several of them
     int experts;      //
     int rows, cols;   // of the result of an expert; rows of dw only
     int blocks;       // stages of a tile; not of dw
     int down, across; // clusters' tiles of dw, and per row of tiles
     int each;         // tiles per unit
-    int band;         // rows of tiles that are traversed together
     int chunk;        // rows of x and dy, about
     bool accumulate;
 };
@@ -84,21 +72,21 @@ struct Item {
 
 // ---- schedule ----
 
-template <typename F> __device__ inline int units_of(const GroupedArgs &args, int rows) {
-    if (!F::is_weight) return (rows + F::cluster_rows - 1) / F::cluster_rows;
+template <CudaGroupedKind KIND> __device__ inline int units_of(const GroupedArgs &args, int rows) {
+    if (!is_weight<KIND>) return (rows + pair_rows - 1) / pair_rows;
     if (rows == 0) return !args.accumulate; // writes zeros
     return max(1, (rows + args.chunk / 2) / args.chunk);
 }
 
 // Called by all threads.
-template <typename F> __device__ inline void plan(const GroupedArgs &args, typename F::Shared &s) {
+template <CudaGroupedKind KIND> __device__ inline void plan(const GroupedArgs &args, Shared &s) {
     for (int e = threadIdx.x; e <= args.experts; e += threads) s.first[e] = args.offsets[e];
     __syncthreads();
     if (threadIdx.x < 32) {
         int lane = threadIdx.x, total = 0;
         for (int begin = 0; begin < args.experts; begin += 32) {
             int e = begin + lane, units = 0;
-            if (e < args.experts) units = units_of<F>(args, s.first[e + 1] - s.first[e]);
+            if (e < args.experts) units = units_of<KIND>(args, s.first[e + 1] - s.first[e]);
             for (int by = 1; by < 32; by *= 2) {
                 int other = __shfl_up_sync(full_warp, units, by);
                 if (lane >= by) units += other;
@@ -122,19 +110,20 @@ __device__ inline int expert_of(const int *unit, int experts, int from, int numb
 }
 
 // Tile `index` of the list; false at the end. `item` is the one before.
-template <typename F>
-__device__ inline bool item_of(const GroupedArgs &args, const typename F::Shared &s, int index, Item &item) {
+template <CudaGroupedKind KIND>
+__device__ inline bool item_of(const GroupedArgs &args, const Shared &s, int index, Item &item) {
     int number = index / args.each;
     if (number >= s.unit[args.experts]) return false;
     int e = item.expert = expert_of(s.unit, args.experts, item.expert, number);
     int begin = s.unit[e], units = s.unit[e + 1] - begin, first = s.first[e], end = s.first[e + 1];
-    int within = index - (F::is_weight ? number : begin) * args.each;
-    int band = within / (args.band * args.across) * args.band;
-    int height = min(args.band, (F::is_weight ? args.down : units) - band);
-    within -= band * args.across;
-    int row = (band + within % height) * F::cluster_rows + blockIdx.x % F::blocks * F::rows;
-    item.col = within / height * F::cols;
-    if (F::is_weight) {
+    constexpr int band = 8; // rows of tiles that are traversed together
+    int within = index - (is_weight<KIND> ? number : begin) * args.each;
+    int top = within / (band * args.across) * band;
+    int height = min(band, (is_weight<KIND> ? args.down : units) - top);
+    within -= top * args.across;
+    int row = (top + within % height) * pair_rows + blockIdx.x % pair * tile_rows;
+    item.col = within / height * tile_cols;
+    if (is_weight<KIND>) {
         item.row = row;
         item.end = args.rows;
         int part = item.part = number - begin, blocks = (end - first + depth - 1) / depth;
@@ -174,28 +163,21 @@ __device__ inline void copy_box(uint16_t *to, const CUtensorMap *map, uint64_t *
                      : "memory");
 }
 
-// Loads the block's part of an operand: LINES rows of the left one or columns of the right one, from `line`
-// on.
+// Loads LINES rows of the left operand or columns of the right one, from `line` on.
 template <int LINES, bool TRANSPOSED, bool BOTH>
 __device__ inline void load(uint16_t *to, const CUtensorMap *map, uint64_t *barrier, int line, int inner,
                             int matrix) {
-    constexpr int mine = BOTH ? LINES / 2 : LINES;
-    if (BOTH) {
-        int begin = blockIdx.x % 2 * mine;
-        line += begin;
-        to += begin * depth;
-    }
     if constexpr (TRANSPOSED)
-        for (int i = 0; i < mine; i += width)
+        for (int i = 0; i < LINES; i += width)
             copy_box<BOTH>(to + i * depth, map, barrier, line + i, inner, matrix);
     else
         copy_box<BOTH>(to, map, barrier, inner, line, matrix);
 }
 
 // Fetches the tile of dw that will be added to into the L2 cache.
-template <typename F> __device__ inline void prefetch_sums(const GroupedArgs &args, const Item &item) {
-    int bytes = min(F::cols, args.cols - item.col) * (int)sizeof(float);
-    int end = min(item.row + F::rows, item.end);
+__device__ inline void prefetch_sums(const GroupedArgs &args, const Item &item) {
+    int bytes = min(tile_cols, args.cols - item.col) * (int)sizeof(float);
+    int end = min(item.row + tile_rows, item.end);
     if (bytes <= 0) return;
     for (int row = item.row + threadIdx.x; row < end; row += 32)
         asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
@@ -205,22 +187,23 @@ template <typename F> __device__ inline void prefetch_sums(const GroupedArgs &ar
 }
 
 // Called by a whole warp, of which one lane loads.
-template <typename F> __device__ inline void load_tiles(const GroupedArgs &args, typename F::Shared &s) {
-    Ring<F::stages> ring;
+template <CudaGroupedKind KIND> __device__ inline void load_tiles(const GroupedArgs &args, Shared &s) {
+    Ring<stages> ring;
     Item item = {};
-    int step = gridDim.x / F::blocks;
-    for (int index = blockIdx.x / F::blocks; item_of<F>(args, s, index, item); index += step) {
-        if (F::is_weight && args.accumulate && item.part == 0) prefetch_sums<F>(args, item);
+    int step = gridDim.x / pair, half = blockIdx.x % pair * (tile_cols / pair); // of the right operand
+    for (int index = blockIdx.x / pair; item_of<KIND>(args, s, index, item); index += step) {
+        if (is_weight<KIND> && args.accumulate && item.part == 0) prefetch_sums(args, item);
         if (threadIdx.x != 0) continue;
-        int matrix = F::is_weight ? 0 : item.expert;
+        int matrix = is_weight<KIND> ? 0 : item.expert;
         for (int i = 0; i < item.blocks; i++, ring.next()) {
             uint64_t *full = &s.full[ring.slot];
             int inner = item.from + i * depth;
             barrier_wait(&s.empty[ring.slot], ring.parity ^ 1);
             barrier_expect(full, sizeof s.left[0] + sizeof s.right[0]);
-            load<F::rows, F::left_transposed, false>(s.left[ring.slot], &args.left, full, item.row, inner, 0);
-            load<F::cols, F::right_transposed, F::blocks == 2>(s.right[ring.slot], &args.right, full,
-                                                               item.col, inner, matrix);
+            load<tile_rows, left_transposed<KIND>, false>(s.left[ring.slot], &args.left, full, item.row,
+                                                          inner, 0);
+            load<tile_cols / pair, right_transposed<KIND>, true>(
+                s.right[ring.slot] + half * depth, &args.right, full, item.col + half, inner, matrix);
         }
     }
     __syncwarp();
@@ -249,49 +232,39 @@ __device__ inline void store_release(int *to, int value) {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
-template <typename T, typename F> struct Consumer {
-    enum { N = F::cols / 2 };
+template <typename T, CudaGroupedKind KIND> struct Consumer {
+    enum { N = tile_cols / 2 };
     using Sum = float[N];
     const GroupedArgs &args;
-    typename F::Shared &s;
+    Shared &s;
     int group, warp, lane;
-    int offset;      // the warpgroup's first row of its tile
     uint32_t parity; // of the next wait for its turn
-    Ring<F::stages> ring;
+    Ring<stages> ring;
 
-    __device__ inline Consumer(const GroupedArgs &args, typename F::Shared &s, int thread)
-        : args(args), s(s), group(thread / 128), warp(thread / 32 % 4), lane(thread % 32),
-          offset(F::alternate ? 0 : group * 64), parity(group ^ 1) {}
+    __device__ inline Consumer(const GroupedArgs &args, Shared &s, int thread)
+        : args(args), s(s), group(thread / 128), warp(thread / 32 % 4), lane(thread % 32), parity(group ^ 1) {
+    }
 
     // While one warpgroup multiplies its tile, the other one stores its own.
     __device__ inline void begin_turn() {
-        if (!F::alternate) return;
         barrier_wait(&s.start[group], parity);
         parity ^= 1;
     }
-    __device__ inline void end_turn() {
-        if (F::alternate) barrier_arrive_warp(&s.start[group ^ 1]);
-    }
+    __device__ inline void end_turn() { barrier_arrive_warp(&s.start[group ^ 1]); }
 
-    // Lets the blocks that load into a slot reuse it.
+    // Lets both blocks, which load into a slot, reuse it.
     __device__ inline void release(int slot) {
         __syncwarp();
-        if (F::blocks == 1) {
-            if (lane == 0) barrier_arrive(&s.empty[slot]);
-        } else if (lane < F::blocks) {
-            arrive_remote(&s.empty[slot], lane);
-        }
+        if (lane < pair) arrive_remote(&s.empty[slot], lane);
     }
     __device__ inline void sync_group() { sync_threads(1 + group, 128); }
 
-    // Clears the inner elements from `valid` on, which are rows of other experts or of none. Both warpgroups
-    // clear what they share, so neither waits for the other.
+    // Clears the inner elements from `valid` on, which are rows of other experts or of none.
     __device__ inline void clear(int slot, int valid) {
         int count = (depth - valid) * (width / 8); // chunks of a tile of 64 lines
 #pragma unroll
-        for (int tile = 0; tile <= F::cols / width; tile++) {
-            uint16_t *from =
-                tile ? s.right[slot] + (tile - 1) * width * depth : s.left[slot] + offset * depth;
+        for (int tile = 0; tile <= tile_cols / width; tile++) {
+            uint16_t *from = tile ? s.right[slot] + (tile - 1) * width * depth : s.left[slot];
 #pragma unroll 1
             for (int i = warp * 32 + lane; i < count; i += 128)
                 *reinterpret_cast<uint4 *>(from + valid * width + i * 8) = make_uint4(0, 0, 0, 0);
@@ -302,25 +275,24 @@ template <typename T, typename F> struct Consumer {
 
     __device__ inline void multiply_stage(Sum &sum, int slot, bool add) {
         constexpr int apart = width * row_bytes; // tiles of 64 lines
-        constexpr uint64_t left_step = F::left_transposed ? next_rows : next_columns,
-                           right_step = F::right_transposed ? next_rows : next_columns;
-        uint64_t left = tile_of(s.left[slot] + offset * depth, apart);
-        uint64_t right = tile_of(s.right[slot], apart);
+        constexpr bool LEFT = left_transposed<KIND>, RIGHT = right_transposed<KIND>;
+        constexpr uint64_t left_step = LEFT ? next_rows : next_columns,
+                           right_step = RIGHT ? next_rows : next_columns;
+        uint64_t left = tile_of(s.left[slot], apart), right = tile_of(s.right[slot], apart);
         products_begin();
 #pragma unroll
         for (int k = 0; k < depth / 16; k++)
-            multiply_stored<T, F::left_transposed, F::right_transposed>(sum, left + k * left_step,
-                                                                        right + k * right_step, add || k > 0);
+            multiply_stored<T, LEFT, RIGHT>(sum, left + k * left_step, right + k * right_step, add || k > 0);
         products_commit();
     }
 
     // Puts 16 rows of the result, 128 bytes of each, into the warp's buffer. In a row, 16-byte chunk c is at
     // c ^ chunk_of(row), which avoids bank conflicts.
     __device__ static inline int chunk_of(int row) {
-        return F::is_weight ? row % 4 * 2 : row % 8;
+        return is_weight<KIND> ? row % 4 * 2 : row % 8;
     }
     __device__ inline void put(unsigned char *buffer, const float *d) {
-        if constexpr (F::is_weight) {
+        if constexpr (is_weight<KIND>) {
             int row = lane / 4, half = lane / 2 % 2, at = row * row_bytes + lane % 2 * 8;
 #pragma unroll
             for (int n = 0; n < 4; n++, d += 4) {
@@ -339,10 +311,10 @@ template <typename T, typename F> struct Consumer {
 
     // Stores the warp's 16 rows through its buffer.
     __device__ inline void store(const Item &item, const Sum &sum, bool add) {
-        using Out = std::conditional_t<F::is_weight, float, T>;
+        using Out = std::conditional_t<is_weight<KIND>, float, T>;
         constexpr int line = row_bytes / sizeof(Out), chunk = 16 / sizeof(Out);
-        int row = item.row + offset + warp * 16 + lane / 8, col = item.col + lane % 8 * chunk;
-        int64_t before = F::is_weight ? (int64_t)item.expert * args.rows : 0; // rows
+        int row = item.row + warp * 16 + lane / 8, col = item.col + lane % 8 * chunk;
+        int64_t before = is_weight<KIND> ? (int64_t)item.expert * args.rows : 0; // rows
         Out *to = (Out *)args.out + (before + row) * args.cols + col;
         unsigned char *buffer = s.buffer[group * 4 + warp];
         if (row - lane / 8 >= item.end) return;
@@ -358,7 +330,7 @@ template <typename T, typename F> struct Consumer {
                     *reinterpret_cast<float4 *>(buffer + r * row_bytes + (lane % 8 ^ chunk_of(r)) * 16);
                 Out *place = to + (int64_t)(i * 4) * args.cols + 2 * part;
                 if (row + i * 4 >= item.end || col + 2 * part >= args.cols) continue;
-                if (F::is_weight && add)
+                if (is_weight<KIND> && add)
                     add_four((float *)place, made);
                 else
                     *reinterpret_cast<float4 *>(place) = made;
@@ -368,10 +340,7 @@ template <typename T, typename F> struct Consumer {
 
     // Adds a chunk when the ones before it have been added.
     __device__ inline void add_part(const Item &item, const Sum &sum) {
-        int *turn =
-            args.turns +
-            (((int64_t)item.expert * args.each + item.tile) * F::blocks + blockIdx.x % F::blocks) * 2 +
-            offset / 64;
+        int *turn = args.turns + ((int64_t)item.expert * args.each + item.tile) * pair + blockIdx.x % pair;
         if (item.part > 0) {
             if (warp == 0 && lane == 0)
                 while (load_acquire(turn) != item.part) {
@@ -389,7 +358,7 @@ template <typename T, typename F> struct Consumer {
     __device__ inline int start_stage(Sum &sum, const Item &item, int i) {
         int slot = ring.slot;
         barrier_wait(&s.full[slot], ring.parity);
-        if (F::is_weight && i + 1 == item.blocks && item.valid < depth) clear(slot, item.valid);
+        if (is_weight<KIND> && i + 1 == item.blocks && item.valid < depth) clear(slot, item.valid);
         multiply_stage(sum, slot, i > 0);
         ring.next();
         return slot;
@@ -410,7 +379,7 @@ template <typename T, typename F> struct Consumer {
         release(previous);
     }
 
-    // Passes over the stages of a tile without rows for this warpgroup.
+    // Passes over the stages of a tile without rows or without inner elements.
     __device__ inline void skip(const Item &item) {
         begin_turn();
         for (int i = 0; i < item.blocks; i++, ring.next()) {
@@ -421,16 +390,16 @@ template <typename T, typename F> struct Consumer {
     }
 
     __device__ inline void work(const Item &item) {
-        if (item.row + offset >= item.end) return skip(item);
+        if (item.row >= item.end) return skip(item);
         Sum sum;
-        if (F::is_weight && item.blocks == 0) {
+        if (is_weight<KIND> && item.blocks == 0) {
             skip(item);
 #pragma unroll
             for (int i = 0; i < N; i++) sum[i] = 0;
         } else {
             multiply(sum, item);
         }
-        if (F::is_weight && item.parts > 1)
+        if (is_weight<KIND> && item.parts > 1)
             add_part(item, sum);
         else
             store(item, sum, args.accumulate);
@@ -438,28 +407,28 @@ template <typename T, typename F> struct Consumer {
 
     __device__ inline void run() {
         Item item = {};
-        int step = gridDim.x / F::blocks, next = 0;
-        for (int index = blockIdx.x / F::blocks; item_of<F>(args, s, index, item); index += step, next ^= 1)
-            if (F::alternate && group != next)
-                ring.skip(item.blocks);
-            else
+        int step = gridDim.x / pair, next = 0;
+        for (int index = blockIdx.x / pair; item_of<KIND>(args, s, index, item); index += step, next ^= 1)
+            if (group == next)
                 work(item);
+            else
+                ring.skip(item.blocks);
     }
 };
 
-template <typename F> __device__ inline void leave() {
-    if (F::blocks == 1) return;
+__device__ inline void sync_cluster() {
     cluster_arrive();
     cluster_wait();
 }
 
-template <typename T, typename F> __device__ inline void grouped_block(const GroupedArgs &args) {
+template <typename T, CudaGroupedKind KIND> __device__ inline void grouped_block(const GroupedArgs &args) {
+    constexpr int producer_registers = 40, consumer_registers = 232;
     extern __shared__ __align__(1024) unsigned char shared[];
-    typename F::Shared &s = *reinterpret_cast<typename F::Shared *>(shared);
+    Shared &s = *reinterpret_cast<Shared *>(shared);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < F::stages; i++) {
+        for (int i = 0; i < stages; i++) {
             barrier_init(&s.full[i], 1);
-            barrier_init(&s.empty[i], F::releases);
+            barrier_init(&s.empty[i], 128 / 32 * pair); // one arrival per warp that multiplies
         }
         for (uint64_t &start : s.start) barrier_init(&start, 128 / 32);
         barriers_ready();
@@ -468,23 +437,22 @@ template <typename T, typename F> __device__ inline void grouped_block(const Gro
     }
     chain_next();
     chain_wait();
-    plan<F>(args, s);
-    leave<F>(); // before anything arrives at the other block's barriers
+    plan<KIND>(args, s);
+    sync_cluster(); // before anything arrives at the other block's barriers
     if (threadIdx.x < 128) {
-        registers_down<F::producer_registers>();
-        if (threadIdx.x < 32) load_tiles<F>(args, s);
-        leave<F>();
+        registers_down<producer_registers>();
+        if (threadIdx.x < 32) load_tiles<KIND>(args, s);
     } else {
-        registers_up<F::consumer_registers>();
-        Consumer<T, F>(args, s, threadIdx.x - 128).run();
-        leave<F>();
+        registers_up<consumer_registers>();
+        Consumer<T, KIND>(args, s, threadIdx.x - 128).run();
     }
+    sync_cluster(); // a block's shared memory must outlive what the other one sends to it
 }
 
-template <typename T, typename F>
+template <typename T, CudaGroupedKind KIND>
 __global__ void __launch_bounds__(threads, 1)
     grouped_hopper_kernel(const __grid_constant__ GroupedArgs args) {
-    if constexpr (is_target) grouped_block<T, F>(args);
+    if constexpr (is_target) grouped_block<T, KIND>(args);
 }
 
 // ---- host ----
@@ -498,12 +466,12 @@ inline bool map_matrices(CUtensorMap *map, DType type, const void *data, int64_t
     return map_boxes(map, type, data, 3, dims, strides, box);
 }
 
-template <typename F> bool map_operands(GroupedArgs &args, const CudaGrouped &call) {
-    int left_lines = F::left_transposed ? depth : F::rows;
-    int right_lines = F::right_transposed ? depth : F::cols / F::blocks;
-    const bool from_weights = !F::is_weight;
+template <CudaGroupedKind KIND> bool map_operands(GroupedArgs &args, const CudaGrouped &call) {
+    const int left_lines = left_transposed<KIND> ? depth : tile_rows;
+    const int right_lines = right_transposed<KIND> ? depth : tile_cols / pair;
+    const bool from_weights = !is_weight<KIND>;
     return map_matrices(&args.left, call.dtype, call.a, 1, call.rows,
-                        call.kind == GROUPED_FORWARD ? call.K : call.N, left_lines) &&
+                        KIND == GROUPED_FORWARD ? call.K : call.N, left_lines) &&
            map_matrices(&args.right, call.dtype, call.b, from_weights ? call.E : 1,
                         from_weights ? call.N : call.rows, call.K, right_lines);
 }
@@ -512,89 +480,75 @@ inline int divided(int64_t count, int by) {
     return (int)((count + by - 1) / by);
 }
 
-// Prepares the kernel, and returns how many clusters of it run at the same time; 0 on failure. Chunks wait
-// for others, so there may be no more clusters.
-template <typename T, typename F> int resident_clusters() {
-    auto kernel = grouped_hopper_kernel<T, F>;
+// How many clusters of the kernel run at the same time; 0 on failure. Chunks wait for others, so there may be
+// no more clusters.
+template <typename T, CudaGroupedKind KIND> int resident_clusters() {
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = F::blocks;
+    cluster.val.clusterDim.x = pair;
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = processors() / F::blocks * F::blocks;
+    config.gridDim = processors() / pair * pair;
     config.blockDim = threads;
-    config.dynamicSmemBytes = sizeof(typename F::Shared);
+    config.dynamicSmemBytes = sizeof(Shared);
     config.attrs = &cluster;
     config.numAttrs = 1;
     int count = 0;
-    if (allow_shared(kernel, config.dynamicSmemBytes) != cudaSuccess ||
-        cudaOccupancyMaxActiveClusters(&count, kernel, &config) != cudaSuccess)
+    if (cudaOccupancyMaxActiveClusters(&count, grouped_hopper_kernel<T, KIND>, &config) != cudaSuccess)
         return 0;
-    return std::min(count, processors() / F::blocks);
+    return std::min(count, processors() / pair);
 }
 
-template <typename T, typename F>
+template <typename T, CudaGroupedKind KIND>
 cudaError_t start(cudaStream_t stream, const CudaGrouped &call, int *turns) {
     GroupedArgs args = {};
-    if (!map_operands<F>(args, call)) return cudaErrorInvalidValue;
+    if (!map_operands<KIND>(args, call)) return cudaErrorInvalidValue;
     args.out = call.out;
     args.offsets = call.offsets;
     args.experts = (int)call.E;
     args.accumulate = call.accumulate;
-    args.cols = (int)(call.kind == GROUPED_FORWARD ? call.N : call.K);
-    args.across = divided(args.cols, F::cols);
+    args.cols = (int)(KIND == GROUPED_FORWARD ? call.N : call.K);
+    args.across = divided(args.cols, tile_cols);
     args.each = args.across;
-    args.band = band_rows / F::cluster_rows;
-    static const int clusters = resident_clusters<T, F>();
+    cudaError_t error = allow_shared(grouped_hopper_kernel<T, KIND>, sizeof(Shared));
+    if (error != cudaSuccess) return error;
+    static const int clusters = resident_clusters<T, KIND>();
     if (clusters == 0) return cudaErrorInvalidConfiguration;
     int64_t most; // tiles of clusters
-    if (F::is_weight) {
+    if (is_weight<KIND>) {
         args.rows = (int)call.N;
-        args.down = divided(call.N, F::cluster_rows);
+        args.down = divided(call.N, pair_rows);
         args.each *= args.down;
         // Chunks of at most a quarter of what each cluster has to do.
-        int64_t counters = call.E * args.each * F::blocks * 2, chunk = call.rows * args.each / (clusters * 4);
+        int64_t counters = call.E * args.each * pair, chunk = call.rows * args.each / (clusters * 4);
         chunk = std::max<int64_t>(chunk, 1024);
         if (!turns || counters > most_turns) chunk = call.rows;
         args.chunk = divided(std::min(chunk, call.rows), depth) * depth;
         args.turns = turns;
         most = (divided(call.rows, args.chunk) + call.E) * args.each;
         if (args.chunk < call.rows) {
-            cudaError_t cleared = cudaMemsetAsync(turns, 0, counters * sizeof(int), stream);
-            if (cleared != cudaSuccess) return cleared;
+            error = cudaMemsetAsync(turns, 0, counters * sizeof(int), stream);
+            if (error != cudaSuccess) return error;
         }
     } else {
-        args.blocks = divided(call.kind == GROUPED_FORWARD ? call.K : call.N, depth);
-        most = (divided(call.rows, F::cluster_rows) + call.E) * args.each;
+        args.blocks = divided(KIND == GROUPED_FORWARD ? call.K : call.N, depth);
+        most = (divided(call.rows, pair_rows) + call.E) * args.each;
     }
-    const int blocks = (int)std::min<int64_t>(most, clusters) * F::blocks;
-    const size_t bytes = sizeof(typename F::Shared);
-    cudaError_t error = allow_shared(grouped_hopper_kernel<T, F>, bytes);
-    if (error != cudaSuccess) return error;
-    if (F::blocks == 1)
-        return launch_chained(stream, grouped_hopper_kernel<T, F>, blocks, threads, bytes, args);
-    return launch_cluster(true, F::blocks, stream, grouped_hopper_kernel<T, F>, blocks, threads, bytes, args);
+    const int blocks = (int)std::min<int64_t>(most, clusters) * pair;
+    return launch_cluster(true, pair, stream, grouped_hopper_kernel<T, KIND>, blocks, threads, sizeof(Shared),
+                          args);
 }
 
 } // namespace hopper::grouped
 
 using namespace hopper::grouped;
 
-// Tiles of 128 rows win where stores take little of the time and few rows are wasted at the end of an expert.
-template <typename T, CudaGroupedKind KIND>
-static cudaError_t start_kind(cudaStream_t stream, const CudaGrouped &call, int *turns) {
-    constexpr int64_t many = 2048;
-    int64_t each = call.rows / call.E, other = KIND == GROUPED_FORWARD ? call.K : call.N;
-    if (each >= many && other >= many) return start<T, Grouped<KIND, 128, 2>>(stream, call, turns);
-    return start<T, Grouped<KIND, 64, 1>>(stream, call, turns);
-}
-
 template <typename T>
 static cudaError_t start_type(cudaStream_t stream, const CudaGrouped &call, int *turns) {
     switch (call.kind) {
-    case GROUPED_FORWARD: return start_kind<T, GROUPED_FORWARD>(stream, call, turns);
-    case GROUPED_INPUT: return start_kind<T, GROUPED_INPUT>(stream, call, turns);
-    case GROUPED_WEIGHT: return start_kind<T, GROUPED_WEIGHT>(stream, call, turns);
+    case GROUPED_FORWARD: return start<T, GROUPED_FORWARD>(stream, call, turns);
+    case GROUPED_INPUT: return start<T, GROUPED_INPUT>(stream, call, turns);
+    case GROUPED_WEIGHT: return start<T, GROUPED_WEIGHT>(stream, call, turns);
     }
     return cudaErrorInvalidValue;
 }
@@ -603,8 +557,8 @@ static cudaError_t start_type(cudaStream_t stream, const CudaGrouped &call, int 
 static bool is_compiled(void) {
     static const bool is = [] {
         cudaFuncAttributes attributes;
-        cudaError_t error = cudaFuncGetAttributes(
-            &attributes, grouped_hopper_kernel<__nv_bfloat16, Grouped<GROUPED_FORWARD, 64, 1>>);
+        cudaError_t error =
+            cudaFuncGetAttributes(&attributes, grouped_hopper_kernel<__nv_bfloat16, GROUPED_FORWARD>);
         cudaGetLastError(); // not an error of the next launch
         return error == cudaSuccess && attributes.numRegs > 64;
     }();
