@@ -338,8 +338,8 @@ template <typename T, CudaGroupedKind KIND> struct Consumer {
         }
     }
 
-    // Adds a chunk when the ones before it have been added.
-    __device__ inline void add_part(const Item &item, const Sum &sum) {
+    // Stores a chunk when the ones before it have been added.
+    __device__ inline void store_part(const Item &item, const Sum &sum) {
         int *turn = args.turns + ((int64_t)item.expert * args.each + item.tile) * pair + blockIdx.x % pair;
         if (item.part > 0) {
             if (warp == 0 && lane == 0)
@@ -399,10 +399,10 @@ template <typename T, CudaGroupedKind KIND> struct Consumer {
         } else {
             multiply(sum, item);
         }
-        if (is_weight<KIND> && item.parts > 1)
-            add_part(item, sum);
+        if (is_weight<KIND>)
+            store_part(item, sum);
         else
-            store(item, sum, args.accumulate);
+            store(item, sum, false);
     }
 
     __device__ inline void run() {
