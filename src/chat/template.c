@@ -246,21 +246,28 @@ static Status find_after(const ChatTemplate *template, const json_t *conversatio
 }
 
 /* Where a turn begins: after the text of the messages before it with the beginning of an assistant's turn, of
- * which the turn may have less than the prompt for a new one has. If the messages before it are written
- * differently there, the beginning is searched from `from`. */
+ * which the turn may have less than the prompt for a new one has. */
 static Status find_start(const ChatTemplate *template, const json_t *conversation, size_t index,
-                         const JinjaOutput *whole, size_t from, size_t *ret_start, bool *ret_found) {
+                         const JinjaOutput *whole, size_t *ret_start, bool *ret_found) {
     CLEANUP(jinja_output_done) JinjaOutput prompt = {0}, before = {0};
     TRY(render(template, conversation, index, true, CHAT_FIXED_TIME, &prompt));
     *ret_start = prompt.size;
     *ret_found = begins_with(whole, &prompt);
     if (*ret_found) return OK;
     TRY(render(template, conversation, index, false, CHAT_FIXED_TIME, &before));
+    *ret_start = common_start(whole->text, whole->size, prompt.text, prompt.size);
+    *ret_found = begins_with(&prompt, &before) && *ret_start > before.size;
+    return OK;
+}
+
+/* Where the next assistant's turn from `from` on begins, by what begins it. */
+static Status find_header(const ChatTemplate *template, const json_t *conversation, size_t index,
+                          const JinjaOutput *whole, size_t from, size_t *ret_start, bool *ret_found) {
+    CLEANUP(jinja_output_done) JinjaOutput prompt = {0}, before = {0};
+    TRY(render(template, conversation, index, true, CHAT_FIXED_TIME, &prompt));
+    TRY(render(template, conversation, index, false, CHAT_FIXED_TIME, &before));
+    *ret_found = false;
     if (!begins_with(&prompt, &before) || prompt.size == before.size) return OK;
-    size_t common = common_start(whole->text, whole->size, prompt.text, prompt.size);
-    *ret_start = common;
-    *ret_found = common > before.size;
-    if (*ret_found) return OK;
     size_t header = prompt.size - before.size;
     const char *found = memmem(whole->text + from, whole->size - from, prompt.text + before.size, header);
     if (found) *ret_start = (size_t)(found - whole->text) + header;
@@ -278,9 +285,39 @@ static void content_of(const json_t *message, const char **ret_text, size_t *ret
     *ret_size = size - start;
 }
 
-/* The end of a turn that begins at `start`: that of the text of the messages up to it. If the turn is written
- * differently there, it ends after its content and what follows that in both texts. Thoughts before the
- * content may have been dropped. */
+/* What follows the last thought in a text, without blanks before it; all of it if there is none. */
+static void after_thought(const char **text, size_t *size) {
+    static const char mark[] = "</think>";
+    const char *thought = find_last(*text, *size, mark, strlen(mark));
+    if (!thought) return;
+    size_t skipped = (size_t)(thought - *text) + strlen(mark);
+    while (skipped < *size && strchr(" \t\r\n", (*text)[skipped])) skipped++;
+    *text += skipped;
+    *size -= skipped;
+}
+
+/* Whether a turn at `start` is that of `upto` without its thought, as Qwen3 writes turns that are not the
+ * last. */
+static bool is_thoughtless(const JinjaOutput *whole, const JinjaOutput *upto, size_t start, size_t *ret_end) {
+    if (start > upto->size || memcmp(whole->text, upto->text, start)) return false;
+    const char *turn = upto->text + start;
+    size_t all = upto->size - start, size = all;
+    after_thought(&turn, &size);
+    *ret_end = start + size;
+    return size && size < all && size <= whole->size - start && !memcmp(whole->text + start, turn, size);
+}
+
+/* Bytes that two texts after a turn's content have in common. Where they differ, they may share the beginning
+ * of different marks, as <| in <|user|> and <|endoftext|>, which does not count. */
+static size_t common_end(const char *a, size_t a_size, const char *b, size_t b_size) {
+    size_t size = common_start(a, a_size, b, b_size);
+    if (size == a_size || size == b_size) return size;
+    while (size > 0 && !strchr("\n >]", a[size - 1])) size--;
+    return size;
+}
+
+/* The end of a turn that begins at `start` and is written differently in the text of the messages up to it:
+ * without its thought, or where its content ends, and what follows that in both texts. */
 static Status find_end(const ChatTemplate *template, const json_t *conversation, size_t index,
                        const JinjaOutput *whole, size_t start, size_t *ret_end, bool *ret_found) {
     const json_t *messages = json_object_get(conversation, "messages");
@@ -289,24 +326,18 @@ static Status find_end(const ChatTemplate *template, const json_t *conversation,
     *ret_found = index + 1 == json_array_size(messages);
     if (*ret_found) return OK;
     TRY(render(template, conversation, index + 1, false, CHAT_FIXED_TIME, &upto));
-    *ret_end = upto.size;
-    *ret_found = begins_with(whole, &upto) && upto.size >= start;
+    *ret_found = is_thoughtless(whole, &upto, start, ret_end);
     if (*ret_found) return OK;
-    const char *content, *thought = NULL;
+    const char *content;
     size_t size;
     content_of(json_array_get(messages, index), &content, &size);
-    thought = find_last(content, size, "</think>", 8);
-    if (thought) {
-        size -= (size_t)(thought + 8 - content);
-        content = thought + 8;
-        while (size && strchr(" \t\r\n", *content)) content++, size--;
-    }
+    after_thought(&content, &size);
     const char *here = size ? memmem(whole->text + start, whole->size - start, content, size) : NULL;
     const char *there = size ? find_last(upto.text, upto.size, content, size) : NULL;
     if (!here || !there) return OK;
     size_t after = (size_t)(here - whole->text) + size, tail = (size_t)(there - upto.text) + size;
     *ret_end =
-        after + common_start(whole->text + after, whole->size - after, upto.text + tail, upto.size - tail);
+        after + common_end(whole->text + after, whole->size - after, upto.text + tail, upto.size - tail);
     *ret_found = true;
     return OK;
 }
@@ -329,26 +360,36 @@ static size_t first_trained(const json_t *conversation, LossOn loss_on) {
     return count ? count - 1 : 0;
 }
 
+static Status find_turn(const ChatTemplate *template, const json_t *conversation, size_t index,
+                        const JinjaOutput *whole, size_t from, JinjaSpan *turn, bool *found) {
+    bool starts = false;
+    TRY(find_exact(template, conversation, index, whole, turn, found));
+    if (!*found) TRY(find_start(template, conversation, index, whole, &turn->start, &starts));
+    if (starts && turn->start >= from)
+        TRY(find_end(template, conversation, index, whole, turn->start, &turn->end, found));
+    if (!*found) TRY(find_copy(template, conversation, index, whole, from, turn, found));
+    if (!*found) TRY(find_after(template, conversation, index, whole, from, turn, found));
+    if (*found) return OK;
+    TRY(find_header(template, conversation, index, whole, from, &turn->start, &starts));
+    return starts ? find_end(template, conversation, index, whole, turn->start, &turn->end, found) : OK;
+}
+
+/* Turns before the first that counts are found, too: a search begins where the turn before ends. */
 static Status find_turns(const ChatTemplate *template, const json_t *conversation, size_t first,
                          JinjaOutput *output) {
     const json_t *messages = json_object_get(conversation, "messages");
     size_t from = 0;
-    for (size_t i = first; i < json_array_size(messages); i++) {
+    for (size_t i = 0; i < json_array_size(messages); i++) {
         JinjaSpan turn = {0};
-        bool found = false, starts = false;
+        bool found = false;
         if (!is_assistant(messages, i)) continue;
-        TRY(find_exact(template, conversation, i, output, &turn, &found));
-        if (!found) TRY(find_copy(template, conversation, i, output, from, &turn, &found));
-        if (!found) TRY(find_after(template, conversation, i, output, from, &turn, &found));
-        if (!found) TRY(find_start(template, conversation, i, output, from, &turn.start, &starts));
-        if (starts && turn.start >= from)
-            TRY(find_end(template, conversation, i, output, turn.start, &turn.end, &found));
-        if (!found || turn.start < from)
+        TRY(find_turn(template, conversation, i, output, from, &turn, &found));
+        if (!found || turn.start < from || turn.end < turn.start)
             return FAILED(
                 "message %zu: %s writes this turn differently when others follow, so the assistant's words "
                 "cannot be told from the rest; use {loss-on} all, or a template with generation blocks",
                 i + 1, template->file);
-        TRY(add_turn(output, turn.start, turn.end));
+        if (i >= first) TRY(add_turn(output, turn.start, turn.end));
         from = turn.end;
     }
     return OK;
