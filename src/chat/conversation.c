@@ -61,6 +61,23 @@ static Status new_message(json_t *messages, const char *role, const json_t *cont
     return json_put(message, "content", content ? json_incref((json_t *)content) : json_null());
 }
 
+/* Thoughts have several names; templates read them under the first two, as transformers provides them. */
+static Status alias_thoughts(const json_t *given, json_t **ret_message) {
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    const json_t *thought = NULL;
+    for (int i = 0; i < 3 && (!thought || json_is_null(thought)); i++)
+        thought = json_object_get(given, names[i]);
+    if (!thought || json_is_null(thought)) {
+        *ret_message = json_incref((json_t *)given);
+        return OK;
+    }
+    CLEANUP(json_decrefp) json_t *message = json_clone(given);
+    if (!message) return FAILED("out of memory while reading conversations");
+    if (!json_object_get(message, names[1])) TRY(json_put(message, names[1], json_incref((json_t *)thought)));
+    TRY(json_put(message, names[0], json_incref((json_t *)thought)));
+    return MOVE(ret_message, message);
+}
+
 /* Appends messages that have roles. */
 static Status add_messages(json_t *messages, const json_t *list, const char *key) {
     size_t index;
@@ -74,7 +91,9 @@ static Status add_messages(json_t *messages, const json_t *list, const char *key
             return FAILED("'%s'[%zu]: 'content' must be a string or a list of parts", key, index);
         if (!content && !json_object_get(message, "tool_calls"))
             return FAILED("'%s'[%zu] has no 'content'", key, index);
-        if (json_array_append(messages, (json_t *)message))
+        json_t *aliased = NULL;
+        TRY(alias_thoughts(message, &aliased));
+        if (json_array_append_new(messages, aliased))
             return FAILED("out of memory while reading conversations");
     }
     return OK;
@@ -164,7 +183,7 @@ static Status add_tools(json_t *conversation, const json_t *object) {
     }
     if (!tools || json_is_null(tools) || json_is_string(tools)) return OK;
     if (!json_is_array(tools)) return FAILED("'tools' must be a list");
-    return json_array_size(tools) ? json_put(conversation, "tools", json_incref((json_t *)tools)) : OK;
+    return json_put(conversation, "tools", json_incref((json_t *)tools));
 }
 
 static Status add_others(json_t *conversation, const json_t *object) {

@@ -125,6 +125,9 @@ static void formats(void **state) {
           "{\"role\": \"assistant\", \"content\": \"c\"}]}",
           LOSS_ON_COMPLETION,
           "<user>q<end>\n<assistant>a<end>\n<assistant>{b<end>\n}<user>r<end>\n<assistant>{c<end>\n}");
+    check("{{ messages[0].thinking }}{{ messages[0].reasoning_content }}",
+          "{\"messages\": [{\"role\": \"user\", \"content\": \"q\", \"reasoning\": \"r\"}], \"tools\": []}",
+          LOSS_ON_ALL, "{rr}");
     check("{{ tools | tojson }}" TAGS,
           "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"tools\": \"[{\\\"a\\\": 1}]\"}",
           LOSS_ON_ALL, "{[{\"a\": 1}]<user>q<end>\n}");
