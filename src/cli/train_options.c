@@ -105,7 +105,7 @@ static const Option model_table[] = {
      .help = "Experts that each token uses."},
     {OPT_INT("expert-inner", Settings, model.expert_inner), .fallback = "0", RANGE(1, MOST_INNER),
      .shown = "the model's own, else --inner", .help = "Size of an expert's feed-forward layer."},
-    {OPT_INT("seq", Settings, model.seq), .fallback = "0", RANGE(1, MAX_POSITIONS), .shown = "the model's own",
+    {OPT_INT("seq", Settings, model.seq), .fallback = "0", RANGE(1, MAX_POSITIONS), .shown = "the model's own, for conversations up to 2048",
      .help = "Sequence length in tokens."},
     {OPT_TEXT("rope-scaling", Settings, model.rope_scaling, "KIND:FACTOR"), .shown = "the model's own",
      .help = "Extend the context of a model with rotary positions: linear, dynamic, llama3 or yarn scaling, and "

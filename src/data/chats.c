@@ -152,7 +152,6 @@ static Status take_conversation(void *context, int64_t number, const json_t *con
     TRY(mem_grow(&set->example, &set->capacity, set->count + 1, sizeof *set->example));
     set->example[set->count++] = (ChatExample){set->used, (int32_t)length};
     set->used += length;
-    set->trained += trained;
     return OK;
 }
 
@@ -316,8 +315,15 @@ Status chat_set_warning(const ChatSet *set, int64_t seq, char **ret_text) {
 }
 
 Status chat_set_text(const ChatSet *set, char **ret_text) {
+    int64_t tokens = 0, trained = 0;
+    size_t count = set->row[set->rows];
+    for (size_t k = 0; k < count; k++) {
+        const ChatExample *example = &set->example[set->order[k]];
+        for (int32_t i = 0; i < example->length; i++) trained += set->pool[example->at + (size_t)i] < 0;
+        tokens += example->length;
+    }
     return str_format(ret_text,
-                      "%zu conversations (%s) in %zu sequences, with a loss on %.0f%% of the tokens",
-                      set->count, chat_format_name(set->format), set->rows,
-                      100 * (double)set->trained / (double)(set->used ? set->used : 1));
+                      "%zu conversation%s (%s) in %zu sequence%s, with a loss on %.0f%% of the tokens", count,
+                      PLURAL(count), chat_format_name(set->format), set->rows, PLURAL(set->rows),
+                      100 * (double)trained / (double)tokens);
 }

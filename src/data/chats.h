@@ -11,6 +11,9 @@
 #include "chat/template.h"
 #include "data/data.h"
 
+/* The default sequence length: contexts are often far longer than conversations, and take memory. */
+enum { CHAT_SEQ = 2048 };
+
 typedef struct ChatExample {
     size_t at;      /* offset in the pool of its tokens */
     int32_t length; /* at most one more than a sequence has positions */
@@ -26,7 +29,6 @@ typedef struct ChatSet {
     size_t *row;   /* (rows + 1) offsets in `order` */
     size_t rows;
     int64_t truncated, dropped, untrained; /* examples cut, tokens cut off, and examples left out */
-    int64_t trained;                       /* tokens with a loss */
 } ChatSet;
 
 /* Reads the files of a spec. */

@@ -11,6 +11,7 @@
 #include "base/setting.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/checksums.h"
+#include "data/chats.h"
 #include "data/released.h"
 #include "data/squad_features.h"
 #include "data/task.h"
@@ -337,6 +338,7 @@ static Status resolve_model(Job *job, ModelConfig *ret_config) {
     TRY(check_vocab(job, &config));
     job->seq = model->seq ? model->seq : config.positions;
     if (job->squad && !model->seq && job->seq > SQUAD_SEQ) job->seq = SQUAD_SEQ;
+    if (job->chats && !model->seq && job->seq > CHAT_SEQ) job->seq = CHAT_SEQ;
     TRY(special_tokens(job, &config, &job->special));
     TRY(find_end_token(job, &config));
     TRY(seq_warmup_init(&job->seq_warmup, &job->settings.training, &config, job->seq));

@@ -35,6 +35,7 @@ typedef struct Job {
     bool bytes;                 /* tokens are bytes */
     DataFormat tables, unknown; /* how tables of text and files of unknown format are read, unless AUTO */
     bool squad;                 /* the data is SQuAD, or rows with questions */
+    bool chats;                 /* it is conversations */
     bool windows;   /* lm: evaluate sliding windows over the whole text, which may be shorter than seq */
     char *prepared; /* directory of the token files opened last ... */
     const char *const *prepared_from; /* ... and the text files they were made from (borrowed) */

@@ -169,6 +169,7 @@ Status job_resolve_data(Job *job) {
     bool texts = needs_tokenizer(format), tokenized = texts || format == FORMAT_TOKENS;
     bool questions = data->unlabeled && job->task == TASK_SPAN && format == FORMAT_RECORDS;
     job->squad = format == FORMAT_SQUAD || questions;
+    job->chats = format == FORMAT_CHAT;
     if (tokenized && !job->tokenizer && !wants_bytes(job) && has_own_tokenizer(job))
         TRY(load_tokenizer(job, job->model_dir));
     if (format == FORMAT_TOKENS && !job->tokens_known && data->files_count)

@@ -159,7 +159,7 @@ static void truncation(void **state) {
         warning, "2 of 2 conversations are longer than 25 tokens and truncated, which drops 29 tokens; 1 "
                  "conversation without words to train on is skipped");
     assert_ok(dataset_text(opened.data, &text));
-    assert_string_equal(text, "1 conversations (messages) in 1 sequences, with a loss on 76% of the tokens");
+    assert_string_equal(text, "1 conversation (messages) in 1 sequence, with a loss on 76% of the tokens");
 }
 
 /* Without a template, a prompt and its completion are text that ends with the end token. */
