@@ -210,7 +210,9 @@ static void foreign_names(void **state) {
         {&command_train, {"--log_on_each_node"}, "an option of transformers that would have no effect"},
         {&command_train, {"--host", "a,b"}, "--host: unknown option; did you mean --hosts?"},
         {&command_generate, {"--host", "::"}, "an option of llama.cpp; weft has no server"},
-        {&command_generate, {"--chat"}, "weft generate has no --chat; use --interactive (llama.cpp's"},
+        {&command_generate,
+         {"--conversation"},
+         "weft generate has no --conversation; use --chat (llama.cpp's"},
         {&command_report,
          {"--watch", "x"},
          "weft report has no --watch; use --serve (earlier weft's name for following runs)"},
@@ -225,7 +227,7 @@ static void foreign_names(void **state) {
     assert_refused(2,
                    "weft has no command 'sample'; use 'weft generate' (nanoGPT's name for generating text)",
                    "sample", "--start", "x");
-    assert_refused(2, "weft has no command 'chat'; use 'weft generate --interactive'", "chat");
+    assert_refused(2, "weft has no command 'chat'; use 'weft generate --interactive --chat'", "chat");
     assert_refused(2, "weft has no command 'pretrain'; use 'weft train'", "pretrain", "book.txt");
     assert_refused(2, "use 'weft train --model DIR'", "finetune");
     assert_refused(2, "use 'weft train --model DIR'", "help", "finetune");
@@ -273,7 +275,7 @@ static void foreign_tools_are_known(void **state) {
                                         "num-experts",
                                         "rope-scaling",
                                         "early-stopping-patience"};
-    static const char *const generate[] = {"lora",           "model-draft",      "chat-template",
+    static const char *const generate[] = {"lora",           "model-draft",      "chat-template-kwargs",
                                            "system-prompt",  "grammar-file",     "mirostat",
                                            "dry-multiplier", "presence-penalty", "xtc-probability",
                                            "prompt-cache",   "hf-repo",          "mmproj",
