@@ -246,6 +246,15 @@ json_t *json_finite(double number) {
     return isfinite(number) ? json_real(number) : json_null();
 }
 
+json_t *json_float(float number) {
+    char text[32];
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)number);
+        if (strtof(text, NULL) == number) break;
+    }
+    return json_real(strtod(text, NULL));
+}
+
 Status json_put(json_t *object, const char *key, json_t *value) {
     return json_object_set_new(object, key, value) ? FAILED("out of memory while writing the result") : OK;
 }

@@ -50,6 +50,8 @@ const char *json_string_or(const json_t *object, const char *key, const char *ab
 
 /* A number, or null if it is not finite. */
 json_t *json_finite(double number);
+/* With no more digits than tell it from other fp32 numbers; NULL: it is not finite. */
+json_t *json_float(float number);
 /* json_object_set_new as a Status; a NULL value is a failure. */
 MUST_USE Status json_put(json_t *object, const char *key, json_t *value);
 

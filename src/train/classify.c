@@ -238,7 +238,7 @@ Status classify_put(const Job *job, const Dataset *data, int64_t at, const HostB
     ProblemType problem = config_problem(config);
     CLEANUP(mem_freep) float *probability = NULL;
     TRY(mem_new((size_t)config->labels, sizeof *probability, &probability));
-    TRY(check_finite(scores, batch->B * config->labels));
+    TRY(predictions_check(scores, batch->B * config->labels));
     for (int64_t b = 0; b < batch->B; b++) {
         CLEANUP(json_decrefp) json_t *row = NULL;
         const float *own = scores + b * config->labels;

@@ -177,7 +177,7 @@ static Status consume(void *context, int64_t at, const HostBatch *batch, const f
     const Embedding *embedding = context;
     int64_t C = embedding->job->model->config.hidden;
     CLEANUP(mem_freep) float *vector = NULL;
-    TRY(check_finite(values, batch->B * C));
+    TRY(predictions_check(values, batch->B * C));
     TRY(mem_new((size_t)C, sizeof *vector, &vector));
     for (int64_t b = 0; b < batch->B; b++) {
         memcpy(vector, values + b * C, (size_t)C * sizeof *vector);

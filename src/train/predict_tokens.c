@@ -90,7 +90,7 @@ static Status top_json(const Tokens *tokens, const float *values, json_t **ret_l
             top = tokens->out->top < vocab ? tokens->out->top : vocab;
     for (int64_t i = 0; i < top; i++) {
         json_t *token = NULL;
-        TRY(token_json(tokens->job, (int32_t)values[TOP + 2 * i], values[TOP + 2 * i + 1], &token));
+        TRY(predictions_token(tokens->job, (int32_t)values[TOP + 2 * i], values[TOP + 2 * i + 1], &token));
         if (json_array_append_new(list, token) != 0) return FAILED("out of memory while writing predictions");
     }
     return MOVE(ret_list, list);
@@ -100,7 +100,7 @@ static Status top_json(const Tokens *tokens, const float *values, json_t **ret_l
 static Status put_target(const Tokens *tokens, int32_t id, float nll, json_t *mask) {
     CLEANUP(json_decrefp) json_t *target = NULL;
     const json_t *text;
-    TRY(token_json(tokens->job, id, (float)exp(-(double)nll), &target));
+    TRY(predictions_token(tokens->job, id, (float)exp(-(double)nll), &target));
     if ((text = json_object_get(target, "token"))) TRY(json_put(mask, "target", json_clone(text)));
     TRY(json_put(mask, "target_id", json_integer(id)));
     return json_put(mask, "target_probability", json_incref(json_object_get(target, "probability")));
@@ -164,7 +164,7 @@ static Status put_row(const Tokens *tokens, const HostBatch *batch, int64_t b, i
 static Status consume(void *context, int64_t at, const HostBatch *batch, const float *values) {
     const Tokens *tokens = context;
     int64_t each = TOP + 2 * tokens->out->top, count = pick(context, batch, tokens->rows), first = 0;
-    TRY(check_finite(values, count * each));
+    TRY(predictions_check(values, count * each));
     for (int64_t b = 0; b < batch->B; b++) {
         int64_t end = first;
         while (end < count && tokens->rows[end] / batch->T == b) end++;
@@ -178,7 +178,7 @@ static Status consume(void *context, int64_t at, const HostBatch *batch, const f
 
 static Status consume_pairs(void *context, int64_t at, const HostBatch *batch, const float *logits) {
     const Tokens *tokens = context;
-    TRY(check_finite(logits, 2 * batch->B));
+    TRY(predictions_check(logits, 2 * batch->B));
     for (int64_t b = 0; b < batch->B; b++) {
         tokens->follows[at + b] = (float)(1 / (1 + exp((double)logits[2 * b + 1] - (double)logits[2 * b])));
         if (!tokens->masks) TRY(put_row(tokens, batch, b, at + b, NULL, 0, NULL));
@@ -289,7 +289,7 @@ static Status put_span(const Spans *spans, const HostBatch *batch, int64_t b, co
 
 static Status consume_spans(void *context, int64_t at, const HostBatch *batch, const float *logits) {
     const Spans *spans = context;
-    TRY(check_finite(logits, 2 * batch->B * batch->T));
+    TRY(predictions_check(logits, 2 * batch->B * batch->T));
     for (int64_t b = 0; b < batch->B; b++) {
         CLEANUP(json_decrefp) json_t *row = NULL;
         TRY(predictions_row(spans->out, spans->data, at + b, &row));

@@ -179,16 +179,7 @@ Status predictions_put_vector(Predictions *predictions, const Dataset *data, int
 
 /* ---- values ---- */
 
-json_t *json_float(float value) {
-    char text[32];
-    for (int digits = 6; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value) break;
-    }
-    return json_real(strtod(text, NULL));
-}
-
-Status token_json(const Job *job, int32_t id, float probability, json_t **ret_json) {
+Status predictions_token(const Job *job, int32_t id, float probability, json_t **ret_json) {
     CLEANUP(json_decrefp) json_t *json = json_object();
     if (job->tokenizer && id < tokenizer_vocab(job->tokenizer)) {
         CLEANUP(mem_freep) char *bytes = NULL;
@@ -203,7 +194,7 @@ Status token_json(const Job *job, int32_t id, float probability, json_t **ret_js
     return MOVE(ret_json, json);
 }
 
-Status check_finite(const float *values, int64_t count) {
+Status predictions_check(const float *values, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         if (!isfinite(values[i]))
             return DIVERGED("the model's outputs are not finite; its weights are corrupt or diverged");

@@ -53,12 +53,10 @@ MUST_USE Status predictions_put(Predictions *predictions, const json_t *row);
 MUST_USE Status predictions_put_vector(Predictions *predictions, const Dataset *data, int64_t index,
                                        const float *vector, int64_t width);
 
-/* The number with no more digits than tell it from other fp32 numbers. */
-json_t *json_float(float value);
 /* {"token", "id", "probability"}; without a tokenizer there is no "token". */
-MUST_USE Status token_json(const Job *job, int32_t id, float probability, json_t **ret_json);
+MUST_USE Status predictions_token(const Job *job, int32_t id, float probability, json_t **ret_json);
 /* Fails if not all values are finite. */
-MUST_USE Status check_finite(const float *values, int64_t count);
+MUST_USE Status predictions_check(const float *values, int64_t count);
 
 /* Predictions for tokens and spans of the first `limit` examples (0: all) of a dataset. `stride`: those of
  * its windows, see dataset_windows; 0: no windows. Collective. */
