@@ -61,6 +61,8 @@ const char *data_format_name(DataFormat format);
 DataFormat data_format_of(const char *path);
 /* Whether a text, or its beginning, is an object with articles and paragraphs. */
 bool data_looks_like_squad(const char *text, size_t size);
+/* Whether a .json file is one. */
+MUST_USE Status data_is_squad(const char *path, bool *ret_squad);
 /* Like data_format_of, but also looks into the file. JSON lines are text if the first line has `field` (NULL:
  * "text") and no "ids", and pairs if it has "q" and "a"; with the keys of a conversation, unless `field`
  * names another, they are chat, as is a .json file that begins like that; one that looks like SQuAD is squad.

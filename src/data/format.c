@@ -142,6 +142,19 @@ static Status read_start(Input *input, size_t limit, char **ret_text, size_t *re
     return input_read(input, *ret_text, limit, ret_size);
 }
 
+Status data_is_squad(const char *path, bool *ret_squad) {
+    enum { START = 1 << 16 };
+    CLEANUP(input_freep) Input *input = NULL;
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    *ret_squad = false;
+    if (!path_has_suffix(path, ".json")) return OK;
+    TRY(input_open(&input, path));
+    TRY(read_start(input, START, &text, &size));
+    *ret_squad = data_looks_like_squad(text, size);
+    return OK;
+}
+
 Status data_signature(const char *path, const Signature **ret_found) {
     CLEANUP(input_freep) Input *input = NULL;
     CLEANUP(mem_freep) char *text = NULL;

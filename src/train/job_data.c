@@ -83,10 +83,10 @@ static bool plain_is_text(const Job *job) {
 
 /* Files of rows to predict: token ids, questions, or texts in tables or lines. */
 static Status format_of_rows(const char *path, DataFormat *ret_format) {
-    bool ids = false;
-    *ret_format = FORMAT_RECORDS;
+    bool ids = false, squad = false;
+    TRY(data_is_squad(path, &squad));
     if (reader_is_json(path)) TRY(data_lines_are_ids(path, &ids));
-    if (ids) *ret_format = FORMAT_IDS;
+    *ret_format = squad ? FORMAT_SQUAD : ids ? FORMAT_IDS : FORMAT_RECORDS;
     if (path_is_table(path)) return OK;
     TRY(data_format_find(path, NULL, ret_format));
     if (*ret_format == FORMAT_BYTES || *ret_format == FORMAT_TEXT) *ret_format = FORMAT_RECORDS;

@@ -285,7 +285,9 @@ static Status put_loss(json_t *json, const SquadLoss *loss, size_t windows, doub
 /* Questions without answers, in SQuAD's format or in tables. */
 static Status read_unlabeled(const Job *job, const char *path, SquadSet *set) {
     const TextOptions *text = &job->settings.data.text;
-    if (!path_is_table(path)) return squad_set_read(set, path);
+    bool squad = false;
+    TRY(data_is_squad(path, &squad));
+    if (squad || !path_is_table(path)) return squad_set_read(set, path);
     return squad_set_read_rows(set, path, text->text_field ? text->text_field : "question",
                                text->pair_field ? text->pair_field : "context", text->id_field);
 }
