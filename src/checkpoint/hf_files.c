@@ -10,12 +10,14 @@
 #include "base/memory.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/gguf_read.h"
+#include "checkpoint/torch_read.h"
 
 static Status open_file(HfFiles *files, const char *name, const SafeFile **ret_file) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, files->dir, name));
     TRY(mem_grow(&files->file, &files->capacity, files->count + 1, sizeof *files->file));
-    TRY(safe_open(&files->file[files->count], path));
+    TRY(path_ends_with(name, ".bin") ? torch_open(&files->file[files->count], path)
+                                     : safe_open(&files->file[files->count], path));
     *ret_file = files->file[files->count++];
     return OK;
 }
@@ -33,9 +35,10 @@ static Status add_tensors(HfFiles *files) {
 
 static Status check_file_name(const char *index, const char *name) {
     char shown[NAME_TEXT];
-    if (strchr(name, '/') || name[0] == '.' || !path_ends_with(name, ".safetensors"))
-        return FAILED("%s: lists file '%s'; expected a .safetensors file in the same directory", index,
-                      name_text(shown, name));
+    const char *ending = path_ends_with(index, HF_TORCH_INDEX) ? ".bin" : ".safetensors";
+    if (strchr(name, '/') || name[0] == '.' || !path_ends_with(name, ending))
+        return FAILED("%s: lists file '%s'; expected a %s file in the same directory", index,
+                      name_text(shown, name), ending);
     return OK;
 }
 
@@ -80,9 +83,9 @@ static Status check_mapped(const HfFiles *files, const char *index, const json_t
     return OK;
 }
 
-static Status open_index(HfFiles *files) {
+static Status open_index(HfFiles *files, const char *name) {
     CLEANUP(mem_freep) char *index = NULL;
-    TRY(path_join(&index, files->dir, HF_INDEX));
+    TRY(path_join(&index, files->dir, name));
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(json_read_file(index, &json));
     const json_t *map = json_object_get(json, "weight_map");
@@ -124,18 +127,16 @@ static Status open_any(HfFiles *files) {
     TRY(exists_in(files->dir, HF_SPARSE, &sparse));
     TRY(exists_in(files->dir, HF_INDEX, &index));
     TRY(exists_in(files->dir, GGUF_WEIGHTS, &gguf));
-    TRY(exists_in(files->dir, "pytorch_model.bin", &pickle));
-    TRY(exists_in(files->dir, "pytorch_model.bin.index.json", &pickle_index));
+    TRY(exists_in(files->dir, HF_TORCH, &pickle));
+    TRY(exists_in(files->dir, HF_TORCH_INDEX, &pickle_index));
     if (single || ((int8 || sparse) && !index))
         return open_named(files, single ? HF_WEIGHTS : int8 ? HF_INT8 : HF_SPARSE);
-    if (index) return open_index(files);
+    if (index) return open_index(files, HF_INDEX);
     if (gguf) return open_gguf(files);
-    if (pickle || pickle_index)
-        return FAILED(
-            "%s: weft does not read pytorch_model.bin (a Python pickle); load the model in transformers "
-            "and call save_pretrained(), which writes %s",
-            files->dir, HF_WEIGHTS);
-    return FAILED("%s: contains no weights; expected %s or %s", files->dir, HF_WEIGHTS, HF_INDEX);
+    if (pickle) return open_named(files, HF_TORCH);
+    if (pickle_index) return open_index(files, HF_TORCH_INDEX);
+    return FAILED("%s: contains no weights; expected %s, %s or %s", files->dir, HF_WEIGHTS, HF_INDEX,
+                  HF_TORCH);
 }
 
 static int by_name(const void *a, const void *b) {

@@ -8,6 +8,9 @@
 #define HF_INT8    "int8.safetensors"
 #define HF_SPARSE  "sparse.safetensors"
 #define HF_INDEX   "model.safetensors.index.json"
+/* The same, pickled by PyTorch (torch_read.h). */
+#define HF_TORCH       "pytorch_model.bin"
+#define HF_TORCH_INDEX "pytorch_model.bin.index.json"
 
 typedef struct HfEntry {
     const SafeTensor *tensor;
@@ -25,7 +28,8 @@ typedef struct HfFiles {
 } HfFiles;
 
 /* Opens model.safetensors; if absent, int8.safetensors or sparse.safetensors; or the weight files that
- * model.safetensors.index.json lists; or model.gguf. Of an adapter's directory, those of its base model. */
+ * model.safetensors.index.json lists; or model.gguf; or pytorch_model.bin or what its index lists. Of an
+ * adapter's directory, those of its base model. */
 MUST_USE Status hf_files_open(HfFiles **ret_files, const char *dir);
 /* Opens the file of that name; NULL: the model's, as above, but not those of a base model. */
 MUST_USE Status hf_files_open_single(HfFiles **ret_files, const char *dir, const char *name);

@@ -214,7 +214,7 @@ static Status describe_run(json_t *result, const char *run, const char *newest, 
 
 /* Whether a directory contains tokenizer files but no model. */
 static Status is_bare_tokenizer(const char *dir, bool *ret_bare) {
-    static const char *const weights[] = {HF_WEIGHTS, HF_INDEX, HF_INT8, HF_SPARSE};
+    static const char *const weights[] = {HF_WEIGHTS, HF_INDEX, HF_INT8, HF_SPARSE, HF_TORCH, HF_TORCH_INDEX};
     bool bare = tokenizer_exists(dir);
     for (size_t i = 0; bare && i < COUNT_OF(weights); i++) {
         CLEANUP(mem_freep) char *path = NULL;
