@@ -501,6 +501,7 @@ Status invocation_read_from(Invocation **ret_call, const Command *command, int a
         TRY(settle_operands(call));
         TRY(check_utf8(call));
         TRY(fetched_settle(call));
+        TRY(folders_settle(call));
         TRY(check_complete(call));
         TRY(optimizer_settle(call));
         TRY(keys_settle(call));

@@ -34,6 +34,8 @@ MUST_USE Status slot_append(Slot *slot, const char *label, const char *text);
 MUST_USE Status fetched_path(const char *label, const char *text, char **ret_path);
 /* Replaces such names on the command line by their paths. */
 MUST_USE Status fetched_settle(Invocation *call);
+/* Replaces the directories in {data} and {val} by their files. */
+MUST_USE Status folders_settle(Invocation *call);
 /* Checks that the fetched files in use exist. */
 MUST_USE Status fetched_check(const Invocation *call);
 

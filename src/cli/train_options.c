@@ -120,7 +120,7 @@ static const Option model_table[] = {
 
 static const Option data_table[] = {
     {OPT_LIST("data", Settings, data.files, "FILE"), .per_rank = PER_RANK_PATH, .required = true,
-     .help = "Training data: files, a directory written by 'weft prepare', @SET/FILE (a file that 'weft fetch "
+     .help = "Training data: files, directories of them, a directory written by 'weft prepare', @SET/FILE (a file that 'weft fetch "
              "SET' downloaded), or self (weft's own source and documentation)."},
     {OPT_LIST("val", Settings, data.val, "FILE"), .per_rank = PER_RANK_PATH, .help = "Validation data, instead of a fraction of --data."},
     {OPT_FLOAT("data-fraction", Settings, data.fraction), .fallback = "1", RANGE(0, 1), .above_low = true,
