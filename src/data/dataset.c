@@ -61,7 +61,7 @@ static void keep_part(Dataset *data, int64_t size) {
 static Status open_ids(Dataset *data, const DataSpec *spec) {
     for (int i = 0; i < spec->path_count; i++) {
         CLEANUP(source_done) Source source = {0};
-        TRY(source_init_rows(&source, spec->paths[i], SOURCE_GZ_LIMIT));
+        TRY(source_init_rows(&source, spec->paths[i], SOURCE_GZ_LIMIT, ids_fields));
         TRY(ids_set_read(&data->ids, &source, spec));
     }
     keep_part(data, (int64_t)data->ids.count);

@@ -36,7 +36,7 @@ static Status write_tables(Writing *writing, const char *const *paths, int count
         CLEANUP(source_done) Source source = {0};
         if (!path_is_table(paths[i]))
             return USAGE("%s: expected a table: .csv, .tsv, .jsonl, .json or .parquet", paths[i]);
-        TRY(source_init_rows(&source, paths[i], SOURCE_GZ_LIMIT));
+        TRY(source_init_rows(&source, paths[i], SOURCE_GZ_LIMIT, NULL));
         TRY(table_read(&source, names, 2, write_row, writing));
     }
     return OK;

@@ -210,7 +210,7 @@ static Status read_tables(Reading *reading) {
         if (lines && !spec->unlabeled)
             return USAGE("%s: expected a table: .csv, .tsv, .jsonl, .json or .parquet", spec->paths[i]);
         TRY(lines ? source_init_owned(&source, spec->paths[i], SOURCE_GZ_LIMIT)
-                  : source_init_rows(&source, spec->paths[i], SOURCE_GZ_LIMIT));
+                  : source_init_rows(&source, spec->paths[i], SOURCE_GZ_LIMIT, NULL));
         reading->file = spec->paths[i];
         TRY(lines ? read_lines(reading, &source) : read_table(reading, &source, &table));
     }

@@ -8,7 +8,7 @@
 #include "data/mask.h"
 #include "data/task.h"
 
-static const char *const field_names[] = {"ids", "types", "labels", "next", "start", "end", "label", NULL};
+const char *const ids_fields[] = {"ids", "types", "labels", "next", "start", "end", "label", NULL};
 
 static const char *id_field(const DataSpec *spec) {
     return spec->id_field ? spec->id_field : "id";
@@ -21,9 +21,9 @@ static Status check_fields(const IdsLine *line) {
     json_t *value;
     json_object_foreach(line->json, key, value) {
         bool known = line->spec->named && !strcmp(key, id_field(line->spec));
-        for (int i = 0; field_names[i]; i++) known |= !strcmp(key, field_names[i]);
+        for (int i = 0; ids_fields[i]; i++) known |= !strcmp(key, ids_fields[i]);
         if (known) continue;
-        const char *near = suggest(key, field_names);
+        const char *near = suggest(key, ids_fields);
         return FAILED("%s: line %lld: unknown field '%.64s'; expected %s", line->file,
                       (long long)line->number, key,
                       near ? near : "ids, types, labels, next, start, end or label");

@@ -9,6 +9,9 @@
 
 enum { IDS_LINE_LIMIT = 16 << 20 };
 
+/* The fields of a line, NULL-terminated. */
+extern const char *const ids_fields[];
+
 typedef struct IdsExample {
     size_t at; /* offset in the pool of its ids, followed by types and labels if present */
     int32_t length;

@@ -125,7 +125,7 @@ static Status find_labels(LabelSet *ret_set, const char *const *paths, int count
     bool integers = true;
     for (int i = 0; i < count; i++) {
         CLEANUP(source_done) Source source = {0};
-        TRY(source_init_rows(&source, paths[i], SOURCE_GZ_LIMIT));
+        TRY(source_init_rows(&source, paths[i], SOURCE_GZ_LIMIT, NULL));
         scan.file = paths[i];
         TRY(table_read_lists(&source, spec, func, &scan));
     }

@@ -254,7 +254,19 @@ Status rows_read_all(Rows *rows, size_t limit, char **ret_text, size_t *ret_size
     return MOVE(ret_text, all);
 }
 
-Status source_init_rows(Source *ret_source, const char *path, size_t limit) {
+/* Those of the names that the table has. */
+static Status open_named(Rows **ret_rows, const char *path, const char *const *names) {
+    enum { MOST = 16 };
+    CLEANUP(json_decrefp) json_t *fields = NULL;
+    const char *found[MOST];
+    int count = 0;
+    TRY(rows_fields(path, &fields));
+    for (; *names && count < MOST; names++)
+        if (json_object_get(fields, *names)) found[count++] = *names;
+    return rows_open(ret_rows, path, found, count);
+}
+
+Status source_init_rows(Source *ret_source, const char *path, size_t limit, const char *const *names) {
     RowsKind kind = ROWS_NONE;
     if (!path_exists(path) || path_is_special(path)) return source_init_owned(ret_source, path, limit);
     TRY(find_kind(path, &kind));
@@ -263,7 +275,7 @@ Status source_init_rows(Source *ret_source, const char *path, size_t limit) {
     CLEANUP(source_done) Source source = {.lines = true};
     char *text = NULL;
     TRY(str_dup(path, &source.name));
-    TRY(rows_open(&rows, path, NULL, 0));
+    TRY(names && kind == ROWS_PARQUET ? open_named(&rows, path, names) : rows_open(&rows, path, NULL, 0));
     TRY(rows_read_all(rows, limit, &text, &source.size));
     source.data = source.owned = (unsigned char *)text;
     if (source.size == 0) return FAILED("%s has no rows; expected data", path);

@@ -34,8 +34,10 @@ void source_advise_random(const Source *source);
 /* Fails if the mapped file has been truncated since it was opened; accessing it would raise SIGBUS. */
 MUST_USE Status source_check(const Source *source);
 
-/* Like source_init_owned; the rows of a JSON array or a Parquet table (data/rows.h) become JSON lines. */
-MUST_USE Status source_init_rows(Source *ret_source, const char *path, size_t limit);
+/* Like source_init_owned; the rows of a JSON array or a Parquet table (data/rows.h) become JSON lines. Of a
+ * table, only columns among the names (NULL-terminated) are read; NULL: all. */
+MUST_USE Status source_init_rows(Source *ret_source, const char *path, size_t limit,
+                                 const char *const *names);
 
 /* Whether `path` ends in .gz. */
 bool path_is_gz(const char *path);

@@ -41,7 +41,7 @@ Status squad_set_read_rows(SquadSet *set, const char *path, const char *question
                        .lists_from = 3,
                        .optional = !id,
                        .settings = {"text-field", "pair-field", "id-field"}};
-    TRY(source_init_rows(&source, path, SOURCE_GZ_LIMIT));
+    TRY(source_init_rows(&source, path, SOURCE_GZ_LIMIT, NULL));
     TRY(table_read_lists(&source, &table, take_row, &rows));
     json = json_pack("{s:[{s:O}]}", "data", "paragraphs", rows.paragraphs);
     if (!json) return FAILED("out of memory");

@@ -317,7 +317,7 @@ Status labels_inspect(LabelKind *ret_kind, const char *const *paths, int count, 
     for (int i = 0; i < 3 && !ids; i++) spec.settings[i] = "label-field";
     for (int i = 0; i < count; i++) {
         CLEANUP(source_done) Source source = {0};
-        TRY(source_init_rows(&source, paths[i], SOURCE_GZ_LIMIT));
+        TRY(source_init_rows(&source, paths[i], SOURCE_GZ_LIMIT, NULL));
         scan.file = paths[i];
         TRY(table_read_lists(&source, &spec, scan_row, &scan));
     }

@@ -166,6 +166,8 @@ def write(folder):
             pq.write_table(table, path, store_schema=False, **options[name], **(extra if delta else {}))
             rows = "".join(json.dumps(plain(row)) + "\n" for row in table.to_pylist())
             path.with_suffix(".jsonl").write_text(rows)
+    ids = pa.table({"note": ["a", "b"], "ids": pa.array([[1, 2, 3], [4, 5]], pa.list_(pa.int64()))})
+    pq.write_table(ids, folder / "ids.parquet", store_schema=False)
 
 
 def main():

@@ -74,13 +74,28 @@ static void serves_readers(void **state) {
     WordCounts counts;
     assert_ok(corpus_count_words(&spec, &counts));
     assert_true(counts.words > 0);
-    assert_ok(source_init_rows(&source, path, SOURCE_GZ_LIMIT));
+    assert_ok(source_init_rows(&source, path, SOURCE_GZ_LIMIT, NULL));
     assert_true(source.lines);
     assert_ok(file_read(path, 1 << 20, &data, &size));
     files->count = 0;
     files_add_gz(files, "text.parquet.gz", data, size);
     assert_fails(data_format_find(files->list[0], NULL, &format), STATUS_FAILED,
                  "is a compressed Parquet table");
+}
+
+/* Lists of token ids are examples, whatever other columns there are. */
+static void trains_on_ids(void **state) {
+    (void)state;
+    Files one = {.list = {FOLDER "ids.parquet"}, .count = 1};
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    DataFormat format;
+    DataSpec spec = files_spec(&one, 16);
+    assert_ok(data_format_find(one.list[0], NULL, &format));
+    assert_int_equal(format, FORMAT_IDS);
+    spec.format = format;
+    assert_ok(dataset_open(&data, &spec));
+    assert_int_equal(dataset_count(data), 2);
+    assert_int_equal(dataset_tokens(data), 5);
 }
 
 static Status read_all(const char *path) {
@@ -178,10 +193,10 @@ static void reads_numbers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_pyarrow),  cmocka_unit_test(reads_chosen_columns),
-        cmocka_unit_test(serves_readers),  cmocka_unit_test(refuses_truncated),
-        cmocka_unit_test(survives_damage), cmocka_unit_test(decompresses_snappy),
-        cmocka_unit_test(reads_numbers),
+        cmocka_unit_test(equals_pyarrow),      cmocka_unit_test(reads_chosen_columns),
+        cmocka_unit_test(serves_readers),      cmocka_unit_test(trains_on_ids),
+        cmocka_unit_test(refuses_truncated),   cmocka_unit_test(survives_damage),
+        cmocka_unit_test(decompresses_snappy), cmocka_unit_test(reads_numbers),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

@@ -144,10 +144,10 @@ static void serves_readers(void **state) {
     assert_ok(reader_next(reader, &block, &more));
     assert_true(block.json);
     assert_string_equal(block.unit, "row");
-    assert_ok(source_init_rows(&source, files->list[0], 1000));
+    assert_ok(source_init_rows(&source, files->list[0], 1000, NULL));
     assert_true(source.lines && source.size == strlen(A B) + 2);
     source_done(&source);
-    assert_fails(source_init_rows(&source, files->list[0], 50), STATUS_FAILED, "exceed 50 bytes");
+    assert_fails(source_init_rows(&source, files->list[0], 50, NULL), STATUS_FAILED, "exceed 50 bytes");
 }
 
 int main(void) {
