@@ -70,9 +70,21 @@ static Status find_pairs(const Family *family, const char *name, bool *ret_pairs
     return OK;
 }
 
+/* As in safetensors. */
+static const char *type_name(GgufType type) {
+    switch (type) {
+    case GGUF_F32: return "F32";
+    case GGUF_F16: return "F16";
+    case GGUF_BF16: return "BF16";
+    case GGUF_Q8_0: return "Q8_0";
+    case GGUF_Q4_0: return "Q4_0";
+    }
+    return "unknown";
+}
+
 static Status add_tensor(SafeTensor *ret_tensor, const GgufTensor *from, int64_t head_rows, int64_t matrix) {
     bool experts = matrix >= 0;
-    SafeTensor tensor = {.type = gguf_type_name(from->type), .data = from->data, .read = read_values};
+    SafeTensor tensor = {.type = type_name(from->type), .data = from->data, .read = read_values};
     int64_t count = 1, cols = from->ndim > 1 ? from->dim[from->ndim - 1] : 1;
     for (int i = experts; i < from->ndim; i++) {
         tensor.dim[tensor.ndim++] = from->dim[i];

@@ -257,12 +257,19 @@ static Status describe_plain_file(json_t *result, const char *path) {
     return not_described(path);
 }
 
+static Status describe_gguf(json_t *result, const char *path) {
+    CLEANUP(model_dir_done) ModelDir dir = {0};
+    TRY(model_dir_open(&dir, path));
+    return describe_checkpoint(result, dir.path);
+}
+
 static Status describe_path(json_t *result, const char *path, const InfoConfig *config) {
     bool verify = config->verify;
     TRY(json_put(result, "path", json_string(path)));
     char hint[RELEASED_HINT];
     if (!path_exists(path)) return FAILED("%s: does not exist%s", path, released_hint(path, false, hint));
     if (path_has_token_files(path)) return info_token_files(result, path, verify);
+    if (model_path_is_file(path)) return describe_gguf(result, path);
     if (!path_is_dir(path) && info_has_chats(path)) return info_chats(result, path, &config->chats);
     if (!path_is_dir(path)) return describe_plain_file(result, path);
     CLEANUP(mem_freep) char *newest = NULL;

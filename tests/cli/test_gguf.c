@@ -399,6 +399,9 @@ static void used_as_model(void **state) {
     assert_true(number_in(&one, "loss") == number_in(&other, "loss"));
     ran_done(&one);
     ran_done(&other);
+    Ran info = program_run("info", at("gguf-run.gguf"));
+    assert_contains(info.out, "llama, 2 layers, hidden size 32, 4 heads");
+    ran_done(&info);
     assert_runs(program_run("train", "--model", at("gguf-run.gguf"), "--data", at("text.txt"), "--seq", "32",
                             "--batch", "2", "--steps", "1", "--out", at("tuned"), "--json"));
 }
