@@ -10,7 +10,10 @@
 static inline float *unit_values(const Store *store, int unit) {
     float *copy = NULL;
     assert_ok(mem_new((size_t)store->count[unit], sizeof *copy, &copy));
-    for (int64_t i = 0; i < store->count[unit]; i++) {
+    int64_t coded = store->codes ? store->codes[unit].count : 0;
+    Values codes = store_values(store, unit, 0);
+    if (coded) blocks_decode(codes.code, copy, codes.data, codes.scales, coded);
+    for (int64_t i = coded; i < store->count[unit]; i++) {
         Values one = store_values(store, unit, i);
         copy[i] = one.rest               ? f32_from_halves(*(uint16_t *)one.data, *one.rest)
                   : one.dtype == DT_BF16 ? bf16_to_f32(*(uint16_t *)one.data)
@@ -21,7 +24,10 @@ static inline float *unit_values(const Store *store, int unit) {
 }
 
 static inline void unit_set_values(Store *store, int unit, const float *values) {
-    for (int64_t i = 0; i < store->count[unit]; i++) {
+    int64_t coded = store->codes ? store->codes[unit].count : 0;
+    Values codes = store_values(store, unit, 0);
+    if (coded) blocks_encode(codes.code, codes.data, codes.scales, values, coded);
+    for (int64_t i = coded; i < store->count[unit]; i++) {
         Values one = store_values(store, unit, i);
         if (one.rest)
             *(uint16_t *)one.data = f32_halves(values[i], one.rest);

@@ -45,7 +45,7 @@ static const Effect effects[] = {
     NEEDS("documents", "format", "text|bytes", "without --format text", .command = "prepare"),
     NEEDS("documents", "data", "text|any", "on JSON Lines"),
     /* training */
-    NEEDS("lora-alpha rslora lora-dropout lora-targets", "lora", ">0", "without --lora"),
+    NEEDS("lora-alpha rslora lora-dropout lora-targets lora-base", "lora", ">0", "without --lora"),
     NEEDS("val-fraction", "val", "", "with --val", .command = "train"),
     NEEDS("warmup-type", "warmup", "!0", "with --warmup 0"),
     NEEDS("warmup-ratio", "warmup", "-1", "with --warmup"),

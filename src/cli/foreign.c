@@ -321,7 +321,9 @@ static const ForeignRow options[] = {
     {"PEFT: lora* qlora* use-lora use-dora peft*; TRL: use-peft; axolotl: adapter*",
      "--lora RANK", "adapters"},
     {"llama.cpp: control-vector*", NULL, "weft has no control vectors"},
-    {"transformers: load-in-4bit load-in-8bit bnb-*; vLLM: quantization*; lit-gpt: quantize; llama.cpp: "
+    {"transformers: load-in-4bit", "--lora-base nf4", "the type of the weights beside adapters"},
+    {"transformers: load-in-8bit", "--lora-base int8", "the type of the weights beside adapters"},
+    {"transformers: bnb-*; vLLM: quantization*; lit-gpt: quantize; llama.cpp: "
      "imatrix",
      NULL, "use 'weft quantize', or train with --quantize-aware"},
     {"TRL: dpo* ppo* rlhf reward-*", NULL, "weft has no preference training; --model DIR fine-tunes on text"},

@@ -90,6 +90,9 @@ static const Option model_table[] = {
      .help = "Dropout rate of the adapters' inputs."},
     {OPT_LIST("lora-targets", Settings, training.lora.targets, "PATTERN"), .shown = "all of attention and MLPs",
      .help = "Linear layers that get adapters, such as q_proj v_proj, '*.mlp.*' or 'layer.[0-3]'."},
+    {OPT_ENUM("lora-base", Settings, run.base, "TYPE", block_code_names), .fallback = "same",
+     .help = "Keep the layers' matrices beside the adapters in blocks of 64 values of int8, int4 or nf4 (QLoRA) and decode "
+             "those of a layer while it runs."},
     {OPT_INT("layers", Settings, model.layers), .fallback = "0", RANGE(1, MOST_LAYERS), .shown = "the model's own",
      .help = "Number of layers; overrides the preset."},
     {OPT_INT("hidden", Settings, model.hidden), .fallback = "0", RANGE(1, MOST_HIDDEN), .shown = "the model's own",

@@ -47,6 +47,7 @@
 #include "device/device.h"
 #include "kernels/profile.h"
 #include "kernels/sketch.h"
+#include "tensor/blocks.h"
 #include "tensor/tensor.h"
 
 typedef enum { ACT_NONE, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_TANH, ACT_SILU, ACT_COUNT } Act;

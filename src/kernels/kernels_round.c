@@ -48,3 +48,12 @@ Status dequantize_blocks(Exec *exec, Tensor y, Tensor q, Tensor scales, bool acc
     RUN(KERNEL_DEQUANTIZE_BLOCKS, 2.0 * (double)tensor_count(y), BYTES(y, q, scales), dequantize_blocks, y, q,
         scales, accumulate);
 }
+
+Status decode_blocks(Exec *exec, Tensor y, Tensor codes, Tensor scales, BlockCode code) {
+    int64_t count = tensor_count(y);
+    CHECK_FLOAT(y);
+    CHECK_COUNT(codes, DT_U8, code_bytes(code, count));
+    CHECK_COUNT(scales, DT_F32, code_blocks(count));
+    if (count == 0) return OK;
+    RUN(KERNEL_DECODE_BLOCKS, (double)count, BYTES(y, codes, scales), decode_blocks, y, codes, scales, code);
+}

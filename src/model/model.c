@@ -502,7 +502,7 @@ Status store_bind(Store *store) {
     CLEANUP(mem_freep) void **flat = NULL;
     TRY(mem_new((size_t)model->units, sizeof *flat, &flat));
     for (int i = 0; i < model->units; i++) flat[i] = store->flat[i].data;
-    for (int i = 0; i < model->count && !store->rest && !store->rounded; i++) {
+    for (int i = 0; i < model->count && !store->rest && !store->rounded && !store->codes; i++) {
         if (!block_is_whole(store, &model->block[i])) continue;
         TRY(mem_new(model->block[i].params.count, sizeof **store->view, &store->view[i]));
         block_views(&model->block[i], store->unit, flat, store->dtype, store->view[i]);
@@ -537,6 +537,7 @@ void store_free(Store *store) {
     free(store->flat);
     free(store->rest);
     free(store->rounded);
+    free(store->codes);
     free(store->first);
     free(store->count);
     free(store->view);
@@ -544,6 +545,9 @@ void store_free(Store *store) {
 }
 
 Values store_values(const Store *store, int unit, int64_t at) {
+    int64_t coded = store->codes ? store->codes[unit].count : 0;
+    if (at < coded) return values_at(store->codes[unit].values, at);
+    at -= coded;
     Values all = {.data = store->flat[unit].data,
                   .rest = store->rest ? store->rest[unit].data : NULL,
                   .dtype = store->rounded ? store->rounded[unit] : DT_F32};
@@ -574,7 +578,9 @@ Status store_init_params(Store *store, Stream *stream, uint64_t seed) {
             if (!slot_overlap(slot, store->first[i], store->count[i], &from, &count)) continue;
             param_init(slot, seed, from, count, values + (slot->offset + from - store->first[i]));
         }
-        TRY(values_set(stream, store_values(store, i, 0), store->count[i], values));
+        int64_t coded = store->codes ? store->codes[i].count : 0;
+        if (coded) TRY(values_set(stream, store_values(store, i, 0), coded, values));
+        TRY(values_set(stream, store_values(store, i, coded), store->count[i] - coded, values + coded));
     }
     return OK;
 }
@@ -617,7 +623,7 @@ bool store_find(const Store *store, const char *name, const ParamDesc **ret_desc
     ParamRef ref;
     if (!find_param(store->model, name, &ref)) return false;
     const Unit *unit = &store->unit[ref.unit];
-    if (store->count[ref.unit] < unit->numel || store->rest || store->rounded) return false;
+    if (store->count[ref.unit] < unit->numel || store->rest || store->rounded || store->codes) return false;
     *ret_desc = &store->model->unit[ref.unit].desc[ref.slot];
     *ret_view = unit_view(&unit->slot[ref.slot], store->flat[ref.unit].data, store->dtype);
     return true;

@@ -327,16 +327,23 @@ MUST_USE Status output_logits(const Block *head, Pass *pass, HeadId which, Tenso
 /* Bytes of scratch that output_logits needs for `rows` rows. */
 size_t output_logits_scratch(const Block *head, HeadId which, int64_t rows);
 
+/* The first values of a unit on this rank, in blocks (tensor/blocks.h). */
+typedef struct StoreCodes {
+    Values values;
+    int64_t count;
+} StoreCodes;
+
 /* Values of one kind (parameters, gradients or a moment) by unit: the full unit, a shard, or nothing if it
  * belongs to another pipeline stage. */
 typedef struct Store {
     const Model *model;
     UnitSpec *spec; /* per unit */
     DType dtype;
-    Unit *unit;     /* local layout of each unit */
-    Buffer *flat;   /* per unit: elements first .. first + count - 1 */
-    Buffer *rest;   /* NULL, or per unit: flat and rest are the halves of fp32 values (tensor/values.h) */
-    DType *rounded; /* NULL, or per unit: 16-bit types of values without `rest` */
+    Unit *unit;        /* local layout of each unit */
+    Buffer *flat;      /* per unit: elements first .. first + count - 1 */
+    Buffer *rest;      /* NULL, or per unit: flat and rest are the halves of fp32 values (tensor/values.h) */
+    StoreCodes *codes; /* NULL, or per unit: its first values, which flat does not have then */
+    DType *rounded;    /* NULL, or per unit: 16-bit types of values without `rest` */
     int64_t *first, *count; /* count 0: not on this rank */
     Tensor **view;          /* view[block][param]; only for blocks whose parameters are all present */
     bool borrowed;          /* the store does not own the buffers */

@@ -43,8 +43,15 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
     bool params_away = spec->offload == OFFLOAD_PARAMS, state_away = spec->offload != OFFLOAD_NONE;
     unit->first = cut ? part * unit->groups.shard->rank : 0;
     unit->count = cut ? part : all;
-    TRY(place(device, params_away, MEM_PARAMS, shard_bytes(spec->params ? part : all, spec->dtype),
-              &unit->param));
+    int64_t coded = base_coded(spec, &unit->layout);
+    size_t params = shard_bytes(spec->params ? part : all, spec->dtype);
+    if (coded) {
+        int64_t here = coded - unit->first;
+        unit->coded = here < 0 ? 0 : here < unit->count ? here : unit->count;
+        unit->in_blocks = true;
+        params = base_bytes(spec, unit->coded, unit->count);
+    }
+    TRY(place(device, params_away, MEM_PARAMS, params, &unit->param));
     if (unit_has_master(shards, unit))
         TRY(place(device, state_away, spec->train && !unit->layout.frozen ? MEM_OPTIMIZER : MEM_PARAMS,
                   shard_bytes(unit->count, shards_have_halves(shards) ? DT_F32_LOWER : DT_F32),
@@ -145,7 +152,7 @@ static void make_rooms(Shards *shards) {
         for (int i = room; i < shards->all; i++) {
             const ShardUnit *unit = &shards->unit[i];
             if (!unit->held || unit->pieces || room_of(shards, i) != room) continue;
-            all += (size_t)unit->layout.numel;
+            if (shards->spec.params || unit->in_blocks) all += (size_t)unit->layout.numel;
             trained += unit->layout.frozen ? 0 : (size_t)unit->layout.numel;
             wire += unit->layout.frozen ? 0 : wire_bytes(shards, unit);
         }
@@ -278,6 +285,7 @@ Tensor shard_master(const Shards *shards, int at) {
 
 Values shard_values(const Shards *shards, int at) {
     const ShardUnit *unit = &shards->unit[at];
+    if (unit->in_blocks) return (Values){.data = base_plain(shards, unit), .dtype = shards->spec.dtype};
     if (shards_have_masters(shards) && !unit_has_master(shards, unit))
         return (Values){.data = shard_param_at(shards, unit, unit->first), .dtype = shards->spec.dtype};
     if (!shards_have_halves(shards)) return (Values){.data = shard_master(shards, at).data};
@@ -293,7 +301,7 @@ Tensor shard_state(const Shards *shards, int at, int state, int64_t *ret_first) 
 
 Status shard_publish_unit(Shards *shards, ShardUnit *unit) {
     const ShardSpec *spec = &shards->spec;
-    if (!shards_gather_params(shards)) return OK;
+    if (!shards_gather_params(shards) || unit->in_blocks) return OK;
     Tensor all = tensor_1d(unit->param.data, spec->dtype, unit->layout.numel);
     Tensor part = tensor_1d(shard_param_at(shards, unit, unit->first), spec->dtype, unit->count);
     comm_label(unit->groups.shard, &gather_name, (int)(unit - shards->unit), (int64_t)tensor_bytes(all));
@@ -337,12 +345,18 @@ static Status bring_part(Shards *shards, ShardUnit *unit, Tensor *part) {
 Status shard_fetch(Shards *shards, int at, bool must) {
     ShardUnit *unit = &shards->unit[at];
     const ShardSpec *spec = &shards->spec;
-    if (!spec->params || !unit->held || unit->full.data) return OK;
+    if (!(spec->params || unit->in_blocks) || !unit->held || unit->full.data) return OK;
     size_t bytes = shard_bytes(unit->layout.numel, spec->dtype);
     if (!must && !arena_fits(&shards->params, bytes)) return OK;
     TRY(arena_alloc(&shards->params, bytes, &unit->full));
     Tensor part = tensor_1d(unit->param.data, spec->dtype, unit->count);
-    if (spec->offload == OFFLOAD_PARAMS) TRY(bring_part(shards, unit, &part));
+    if (unit->in_blocks) {
+        part.data = (char *)unit->full.data + shard_bytes(unit->first, spec->dtype);
+        TRY(base_decode(shards, unit, part));
+        if (unit->count == unit->layout.numel) return OK;
+    } else if (spec->offload == OFFLOAD_PARAMS) {
+        TRY(bring_part(shards, unit, &part));
+    }
     comm_label(unit->groups.shard, &gather_name, at, (int64_t)bytes);
     return all_gather(unit->groups.shard, shards->exec->stream,
                       tensor_1d(unit->full.data, spec->dtype, unit->layout.numel), part, &unit->gather);
@@ -355,7 +369,7 @@ Status shard_ready(Shards *shards, int at, void **ret_params) {
     if (device_is_host(shards->device)) TRY(shard_await_update(shards, at, shards->exec->stream));
     if (unit->brought) TRY(stream_wait(shards->exec->stream, shards->spec.from_host));
     unit->brought = false;
-    *ret_params = shards->spec.params ? unit->full.data : unit->param.data;
+    *ret_params = shards->spec.params || unit->in_blocks ? unit->full.data : unit->param.data;
     return OK;
 }
 

@@ -87,8 +87,9 @@ typedef struct ShardGroups {
 typedef struct ShardSpec {
     bool params, grads, optimizer; /* what is sharded */
     bool train;                    /* allocate gradients and optimizer state */
-    bool rounded;  /* frozen units have no masters: their values are rounded; not with `outer` */
-    bool sequence; /* sequence parallelism: per-row gradients are all-reduced over `tp` */
+    bool rounded;   /* frozen units have no masters: their values are rounded; not with `outer` */
+    BlockCode base; /* with `rounded`: how matrices of frozen units are kept (shard_base.c) */
+    bool sequence;  /* sequence parallelism: per-row gradients are all-reduced over `tp` */
     DType dtype;
     Offload offload;   /* NONE, OPTIMIZER or PARAMS, which requires sharded parameters */
     Stream *from_host; /* with PARAMS: copies parameters to the device; must outlive the shards */
@@ -126,7 +127,9 @@ typedef struct ShardUnit {
     bool twin;                  /* tied: on the first and the last stage, kept equal over `ends` */
     bool counted;               /* counts in norms and checkpoints; a twin does so only on the first stage */
     int64_t first, count;       /* the shard that this rank updates, in elements */
-    Buffer param;               /* dtype; full or shard */
+    Buffer param;               /* dtype; full or shard; in blocks: see shard_base.c */
+    bool in_blocks;             /* it has codes, if not on this rank: */
+    int64_t coded;              /* elements of this rank's shard, from the first on, that have codes */
     Buffer master;              /* fp32 or DT_F32_LOWER shard, only for 16-bit dtypes */
     Buffer state[OPTIM_STATES]; /* of the optimizer: fp32, the shard's elements from state_first */
     int64_t state_first[OPTIM_STATES]; /* the first element of the unit that has this state */
@@ -200,6 +203,8 @@ MUST_USE Status shards_clear(Shards *shards);
 /* fp32 values of the shard that this rank updates, for initialization and checkpoints. Call shard_master only
  * if they are not in halves. */
 Values shard_values(const Shards *shards, int unit);
+/* Of a unit with codes, those of the first elements; shard_values has the others. */
+Values shard_codes(const Shards *shards, int unit, int64_t *ret_count);
 Tensor shard_master(const Shards *shards, int unit);
 /* The optimizer's state tensor `state` of that shard, from element *ret_first of the unit: parameters that
  * have no such state come first. */

@@ -32,6 +32,14 @@ static inline bool unit_has_master(const Shards *shards, const ShardUnit *unit) 
     return shards_have_masters(shards) && !(shards->spec.rounded && unit->layout.frozen);
 }
 
+/* Frozen matrices in blocks (shard_base.c): the elements of a unit that have codes, 0 if none have; the
+ * memory for `count` elements of it of which `coded` have codes; where those without are; and decoding the
+ * shard. */
+int64_t base_coded(const ShardSpec *spec, const Unit *layout);
+size_t base_bytes(const ShardSpec *spec, int64_t coded, int64_t count);
+void *base_plain(const Shards *shards, const ShardUnit *unit);
+MUST_USE Status base_decode(Shards *shards, const ShardUnit *unit, Tensor to);
+
 static inline size_t shard_bytes(int64_t count, DType dtype) {
     return (size_t)count * dtype_size(dtype);
 }

@@ -225,7 +225,7 @@ bool same_training(const Run *a, const Run *b) {
                                            "rope-scaling",  "balance",     "balance-coef",
                                            "z-loss",        "top-k",       "lora",
                                            "lora-alpha",    "rslora",      "lora-dropout",
-                                           "lora-targets",  NULL};
+                                           "lora-targets",  "lora-base",   NULL};
     return same_layout(a, b, keys) && same_number(run_params(a), run_params(b)) &&
            same_settings(a, b, settings) && counts_from_zero(a) == counts_from_zero(b);
 }

@@ -8,16 +8,20 @@ static size_t bytes_of(int64_t count, DType dtype) {
 }
 
 static bool in_place(const Stream *stream, Values values) {
-    return device_is_host(stream->device) && !values.rest && values.dtype == DT_F32;
+    return device_is_host(stream->device) && !values.rest && !values.code && values.dtype == DT_F32;
 }
 
 Status values_here(Values from, int64_t count, float **ret_copy, const float **ret_values) {
     const uint16_t *upper = from.data;
     *ret_values = from.data;
-    if (!from.rest && from.dtype == DT_F32) return OK;
+    if (!from.rest && !from.code && from.dtype == DT_F32) return OK;
     TRY(mem_new((size_t)count, sizeof **ret_copy, ret_copy));
     float *to = *ret_copy;
     *ret_values = to;
+    if (from.code) {
+        blocks_decode(from.code, to, from.data, from.scales, count);
+        return OK;
+    }
     if (!from.rest) return dtype_convert(to, DT_F32, from.data, from.dtype, (size_t)count);
     for (int64_t i = 0; i < count; i++) to[i] = f32_from_halves(upper[i], from.rest[i]);
     return OK;
@@ -44,9 +48,24 @@ static Status read_rounded(Stream *stream, Values from, int64_t count, float **r
     return values_here((Values){.data = rounded, .dtype = from.dtype}, count, ret_copy, ret_values);
 }
 
+static Status read_blocks(Stream *stream, Values from, int64_t count, float **ret_copy,
+                          const float **ret_values) {
+    CLEANUP(mem_freep) uint8_t *codes = NULL;
+    CLEANUP(mem_freep) float *scales = NULL;
+    size_t bytes = (size_t)code_bytes(from.code, count), blocks = (size_t)code_blocks(count);
+    TRY(mem_new(bytes, sizeof *codes, &codes));
+    TRY(mem_new(blocks, sizeof *scales, &scales));
+    TRY(stream_copy(stream, codes, from.data, bytes, COPY_TO_HOST));
+    TRY(stream_copy(stream, scales, from.scales, blocks * sizeof *scales, COPY_TO_HOST));
+    TRY(stream_sync(stream));
+    return values_here((Values){.data = codes, .code = from.code, .scales = scales}, count, ret_copy,
+                       ret_values);
+}
+
 Status values_get(Stream *stream, Values from, int64_t count, float **ret_copy, const float **ret_values) {
     if (device_is_host(stream->device)) return values_here(from, count, ret_copy, ret_values);
     if (from.rest) return read_halves(stream, from, count, ret_copy, ret_values);
+    if (from.code) return read_blocks(stream, from, count, ret_copy, ret_values);
     if (from.dtype != DT_F32) return read_rounded(stream, from, count, ret_copy, ret_values);
     TRY(mem_new((size_t)count, sizeof **ret_copy, ret_copy));
     *ret_values = *ret_copy;
@@ -85,9 +104,26 @@ static Status write_rounded(Stream *stream, Values to, int64_t count, const floa
     return stream_sync(stream);
 }
 
+static Status write_blocks(Stream *stream, Values to, int64_t count, const float *from) {
+    CLEANUP(mem_freep) uint8_t *codes = NULL;
+    CLEANUP(mem_freep) float *scales = NULL;
+    size_t bytes = (size_t)code_bytes(to.code, count), blocks = (size_t)code_blocks(count);
+    if (device_is_host(stream->device)) {
+        blocks_encode(to.code, to.data, to.scales, from, count);
+        return OK;
+    }
+    TRY(mem_new(bytes, sizeof *codes, &codes));
+    TRY(mem_new(blocks, sizeof *scales, &scales));
+    blocks_encode(to.code, codes, scales, from, count);
+    TRY(stream_copy(stream, to.data, codes, bytes, COPY_TO_DEVICE));
+    TRY(stream_copy(stream, to.scales, scales, blocks * sizeof *scales, COPY_TO_DEVICE));
+    return stream_sync(stream);
+}
+
 Status values_set(Stream *stream, Values to, int64_t count, const float *staging) {
     if (!staging) return OK;
     if (to.rest) return write_halves(stream, to, count, staging);
+    if (to.code) return write_blocks(stream, to, count, staging);
     if (to.dtype != DT_F32) return write_rounded(stream, to, count, staging);
     TRY(stream_copy(stream, to.data, staging, bytes_of(count, DT_F32), COPY_TO_DEVICE));
     return stream_sync(stream);

@@ -3,18 +3,26 @@
 #define WEFT_TENSOR_VALUES_H
 
 #include "device/device.h"
+#include "tensor/blocks.h"
 #include "tensor/dtype.h"
 
 /* Without `rest`, `data` has `dtype`: fp32, or a 16-bit type, which rounds what is stored. With it, `data`
- * has the upper halves (f32_halves), in bf16. */
+ * has the upper halves (f32_halves), in bf16. With a code, it has that of tensor/blocks.h. */
 typedef struct Values {
     void *data;
     uint16_t *rest;
     DType dtype;
+    BlockCode code;
+    float *scales; /* with a code */
 } Values;
 
-/* The values from element `at` on. */
+/* The values from element `at` on; of blocks, the first of one. */
 static inline Values values_at(Values values, int64_t at) {
+    if (values.code) {
+        values.data = (char *)values.data + code_bytes(values.code, at);
+        values.scales += at / CODE_BLOCK;
+        return values;
+    }
     values.data = (char *)values.data + (size_t)at * dtype_size(values.rest ? DT_BF16 : values.dtype);
     if (values.rest) values.rest += at;
     return values;

@@ -433,6 +433,8 @@ static Status check_adapters(const Job *job) {
         return USAGE(
             "{lora}: {model} %s has adapters already; merge them with 'weft convert' and use the result",
             job->settings.model.name);
+    if (run->base && run->outer.every)
+        return USAGE("{lora-base} cannot be combined with {sync-every}; drop one of them");
     if (run->fp8) return USAGE("{lora} cannot be combined with {precision} fp8; use bf16");
     if (run->fake_quant)
         return USAGE("{lora} cannot be combined with {quantize-aware}; merge the adapters before");

@@ -49,6 +49,7 @@ typedef struct RunnerSpec {
     OuterSpec outer;        /* every > 0: the mesh's shard groups are workers, see parallel/shard.h */
     int64_t zero;           /* 0 to 3 */
     Offload offload;        /* parameters in host memory imply zero 3 */
+    BlockCode base;         /* how the matrices beside adapters are kept; not with `outer` */
     bool keep_params;       /* zero 3: keep a block's gathered parameters from forward to backward */
     ContextMode cp_mode;    /* not AUTO with several ranks of context parallelism */
     bool sequence;          /* sequence parallelism over the tensor-parallel ranks */

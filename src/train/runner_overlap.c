@@ -28,7 +28,7 @@ enum { OVERLAP_ROWS = 4096 };
 
 static bool trains_alone(const Runner *runner) {
     const RunnerSpec *spec = &runner->spec;
-    return spec->train && runner->mesh->size == 1 && spec->offload == OFFLOAD_NONE;
+    return spec->train && runner->mesh->size == 1 && spec->offload == OFFLOAD_NONE && !spec->base;
 }
 
 /* Whether this runner may use two streams. */

@@ -107,6 +107,11 @@ static Status make_views(Runner *runner, Store **ret_store, int kind) {
         store->flat[i] = (Buffer){.data = data.data, .bytes = tensor_bytes(data), .device = runner->device};
         store->count[i] = tensor_count(data);
         Values values = shard_values(runner->shards, i);
+        if (kind == VIEW_PARAMS && runner->shards->unit[i].in_blocks) {
+            if (!store->codes)
+                TRY(mem_new((size_t)runner->model->units, sizeof *store->codes, &store->codes));
+            store->codes[i].values = shard_codes(runner->shards, i, &store->codes[i].count);
+        }
         if (kind == VIEW_PARAMS && values.dtype != DT_F32) {
             if (!store->rounded)
                 TRY(mem_new((size_t)runner->model->units, sizeof *store->rounded, &store->rounded));
@@ -181,6 +186,7 @@ static Status alloc_units(Runner *runner) {
     find_unit_uses(runner, use, &experts);
     ShardSpec shard = {.train = spec->train,
                        .rounded = spec->train && model->config.lora.rank && !spec->outer.every,
+                       .base = spec->train && model->config.lora.rank ? spec->base : BLOCKS_NONE,
                        .sequence = runner_shape(runner, 1, 1, true).sequence,
                        .dtype = spec->dtype,
                        .offload = offload_state(spec->offload),

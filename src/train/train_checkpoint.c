@@ -48,11 +48,12 @@ static Status describe_frozen(const TrainingSettings *training, json_t *settings
 /* Scale and dropout of adapters; "params" has their number. */
 static Status describe_adapters(const Trainer *t, json_t *settings) {
     const LoraConfig *lora = &t->job->model->config.lora;
+    BlockCode base = t->config->run.base;
     if (!lora->rank) return OK;
     return json_put(settings, "lora",
-                    json_sprintf("{lora} %d {lora-alpha} %g {lora-dropout} %g%s", lora->rank,
-                                 (double)lora->alpha, (double)lora->dropout,
-                                 lora->rslora ? " {rslora}" : ""));
+                    json_sprintf("{lora} %d {lora-alpha} %g {lora-dropout} %g%s%s%s", lora->rank,
+                                 (double)lora->alpha, (double)lora->dropout, lora->rslora ? " {rslora}" : "",
+                                 base ? " {lora-base} " : "", base ? block_code_names[base] : ""));
 }
 
 /* Collects the settings that a resumed run may not change. The data comes last, because most of the others

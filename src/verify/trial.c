@@ -45,6 +45,7 @@ const char *trial_text(char text[TRIAL_TEXT], const TrialSpec *spec) {
     if (spec->offload) ADD(" offload %s", offload_names[spec->offload]);
     for (int i = 0; i < TRIAL_PATTERNS && spec->freeze[i]; i++) ADD(" freeze %s", spec->freeze[i]);
     if (spec->lora) ADD(" lora %d %s", spec->lora, spec->lora_target ? spec->lora_target : "");
+    if (spec->base) ADD(" base %s", block_code_names[spec->base]);
     ADD(" micro-batch %d", spec->micro_batch);
 #undef ADD
     return text;
@@ -169,6 +170,7 @@ RunnerSpec trial_run_spec(const TrialSpec *spec, int dp) {
                         .seed = 9,
                         .zero = spec->zero,
                         .keep_params = spec->keep,
+                        .base = spec->base,
                         .offload = spec->offload,
                         .cp_mode = spec->cp_mode ? spec->cp_mode : CONTEXT_HEADS,
                         .sequence = spec->sequence,

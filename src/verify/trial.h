@@ -57,7 +57,8 @@ typedef struct TrialSpec {
     int optimizer;                      /* row of the table of optimizers */
     const OptimGroup *group;            /* one parameter group; NULL: none */
     const char *freeze[TRIAL_PATTERNS]; /* frozen parameters, see model_freeze; NULL: no more */
-    int lora; /* rank of adapters, which alone are trained unless `freeze` says more; 0: none */
+    int lora;       /* rank of adapters, which alone are trained unless `freeze` says more; 0: none */
+    BlockCode base; /* how the matrices beside adapters are kept */
     const char *lora_target; /* a pattern; NULL: all linear layers */
     GradType grad_type;
     OuterSpec outer; /* workers that synchronize from time to time */

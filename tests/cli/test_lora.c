@@ -97,6 +97,30 @@ static void resume(void **state) {
     ran_done(&other);
 }
 
+/* The same over weights in blocks. Its adapters fit the model as it is. */
+static void quantized(void **state) {
+    (void)state;
+    static const char *const types[] = {"int8", "int4", "nf4"};
+    assert_runs(program_run("train", "--model", "llama-1m", "--layers", "2", "--hidden", "64", "--heads", "4",
+                            "--seq", "16", COMMON, "--steps", "4", "--lr", "0.01", "--out", in("base64")));
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char whole[32], run[32];
+        snprintf(whole, sizeof whole, "whole-%s", types[i]);
+        snprintf(run, sizeof run, "run-%s", types[i]);
+#define OVER(steps, out)                                                                                     \
+    program_run("train", "--model", in("base64"), COMMON, "--lora", "4", "--lora-base", types[i], "--lr",    \
+                "0.003", "--steps", steps, "--precision", "bf16", "--out", in(out))
+        assert_runs(OVER("8", whole));
+        assert_runs(OVER("4", run));
+        assert_runs(program_run("train", "--out", in(run), "--resume", "--steps", "8", "--quiet"));
+        char a[80], b[80];
+        snprintf(a, sizeof a, "%s/latest/adapter_model.safetensors", whole);
+        snprintf(b, sizeof b, "%s/latest/adapter_model.safetensors", run);
+        assert_same_tensors(in(a), in(b));
+        assert_true(EVAL("--model", in(run)) < EVAL("--model", in("base64")));
+    }
+}
+
 /* A run of adapters, its adapters merged into their base on the fly, and the merged checkpoint are one model.
  */
 static void merge(void **state) {
@@ -156,6 +180,7 @@ static void refusals(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resume),
+        cmocka_unit_test(quantized),
         cmocka_unit_test(merge),
         cmocka_unit_test(refusals),
     };

@@ -2,6 +2,7 @@
  * because one quantization step is a large difference. */
 #include <math.h>
 
+#include "base/memory.h"
 #include "sweep.h"
 
 /* Rows of random values, zeros, tiny and huge values, and rounding ties. Odd flags add NaN and infinity. */
@@ -99,4 +100,25 @@ static void dequantize_blocks_case(Kit *kit, const Args *args) {
 
 void dequantize_blocks_sweep(Sweep *sweep) {
     over_rows(sweep, dequantize_blocks_case, 2, 0);
+}
+
+/* Every code, by the flag; what is decoded was encoded on the host. The last block is short. */
+static void decode_blocks_case(Kit *kit, const Args *args) {
+    int64_t N = args->n[0] * args->n[1] * args->n[2];
+    BlockCode code = (BlockCode)(1 + args->flags % 3);
+    Tensor x = kit_random(kit, shape1(N)), scales = kit_take(kit, shape1(code_blocks(N))),
+           bytes = kit_take(kit, shape1((N + 3) / 4)), y = kit_take(kit, typed(kit, shape1(N)));
+    CLEANUP(mem_freep) float *values = NULL, *scale = NULL;
+    assert_ok(mem_new((size_t)N, sizeof *values, &values));
+    assert_ok(mem_new((size_t)code_blocks(N), sizeof *scale, &scale));
+    for (int64_t i = 0; i < N; i++) values[i] = (float)tensor_get(x, i);
+    blocks_encode(code, bytes.data, scale, values, N);
+    for (int64_t i = 0; i < code_blocks(N); i++) tensor_f32(scales)[i] = scale[i];
+    Tensor codes = tensor_1d(bytes.data, DT_U8, code_bytes(code, N));
+    assert_ok(decode_blocks(&kit->exec, y, codes, scales, code));
+    kit_output(kit, "y", y);
+}
+
+void decode_blocks_sweep(Sweep *sweep) {
+    over_rows(sweep, decode_blocks_case, 3, 0);
 }

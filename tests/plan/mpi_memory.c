@@ -291,6 +291,7 @@ static void adapters(void **state) {
                          .plain = at % 3 == 1,
                          .dtype = at % 2 ? DT_BF16 : DT_F32,
                          .lora = 3,
+                         .base = (BlockCode)(at % 4),
                          .lora_target = at % 4 == 3 ? "layer.*.attn" : NULL};
         check_plan(world, &layout);
     }

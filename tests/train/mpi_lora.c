@@ -136,10 +136,75 @@ static void test_rounded(void **state) {
     }
 }
 
+/* Matrices in blocks: a rank keeps so many bytes of a unit. */
+static size_t bytes_in_blocks(const ShardUnit *unit, BlockCode code, DType dtype) {
+    int64_t coded = unit->coded;
+    return (size_t)(code == BLOCKS_INT8 ? coded : coded / 2) + (size_t)coded / CODE_BLOCK * sizeof(float) +
+           (size_t)(unit->count - coded) * dtype_size(dtype);
+}
+
+/* With matrices in blocks, runs in every layout compute the same; the loss is near that of whole matrices,
+ * and memory is what blocks and two layers take. */
+static void test_blocks(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    static const double near[] = {[BLOCKS_INT8] = 0.02, [BLOCKS_INT4] = 0.3, [BLOCKS_NF4] = 0.3};
+    Layout layouts[32];
+    int count = layouts_of(world->size, layouts), tried = 0;
+    for (int code = BLOCKS_INT8; code <= BLOCKS_NF4; code++)
+        for (int k = 0; k < 3; k++) {
+            Layout alone = lora_layout(k == 0 ? JOB_GPT2 : k == 1 ? JOB_LLAMA : JOB_SPAN, 0), whole;
+            /* A row of 64 inputs is a block, whole rows of two ranks' parts too. */
+            alone.wide_heads = true;
+            alone.words = true;
+            alone.base = (BlockCode)code;
+            whole = alone;
+            whole.base = BLOCKS_NONE;
+            Outcome expected, plain;
+            run_alone(world, &alone, 1, STEPS, &expected);
+            run_alone(world, &whole, 1, STEPS, &plain);
+            double apart = relative_diff(expected.loss[0], plain.loss[0]);
+            if (!(apart > 0) || !(apart <= near[code]))
+                fail_msg("%s: loss %g, with whole matrices %g", layout_text(&alone), expected.loss[0],
+                         plain.loss[0]);
+            for (int i = 0; i < count; i++) {
+                Layout layout = layouts[i];
+                layout.job = alone.job;
+                layout.lora = alone.lora;
+                layout.base = alone.base;
+                layout.wide_heads = layout.words = true;
+                layout.micro_batch = 1 + i % 2;
+                layout.chunks = layout.schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
+                if (layout.chunks > 1) layout.micro_batch = 1;
+                if (layout.mesh.tp > 2 || !trial_is_legal(&layout) || tried++ % 3) continue;
+                CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS);
+                for (int step = 0; step < STEPS; step++)
+                    if (!(relative_diff(found.loss[step], expected.loss[step]) <= 1e-5) ||
+                        !(relative_diff(found.norm[step], expected.norm[step]) <= 1e-3))
+                        fail_msg("%s: step %d: loss %.9g, norm %.9g; on one rank %.9g, %.9g",
+                                 layout_text(&layout), step + 1, found.loss[step], found.norm[step],
+                                 expected.loss[step], expected.norm[step]);
+            }
+            const Shards *shards = expected.runner->shards;
+            size_t bytes = 0, coded = 0;
+            for (int i = 0; i < shards->count; i++) {
+                const ShardUnit *unit = &shards->unit[i];
+                coded += (size_t)unit->coded;
+                bytes += unit->in_blocks ? bytes_in_blocks(unit, alone.base, DT_F32)
+                                         : (size_t)unit->layout.numel * sizeof(float);
+            }
+            assert_true(coded > 0);
+            if (!test_on_cuda())
+                assert_int_equal(expected.device->mem[MEM_PARAMS].current, bytes + shards->params.all.bytes);
+            outcome_done(&expected);
+            outcome_done(&plain);
+        }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_start),
     cmocka_unit_test(test_layouts),
     cmocka_unit_test(test_rounded),
+    cmocka_unit_test(test_blocks),
 };
 
 RANKS_MAIN(tests)

@@ -138,10 +138,39 @@ static Status dequantize_blocks_cpu(Stream *stream, Tensor y, Tensor q, Tensor s
     return OK;
 }
 
+static void decode_block(BlockCode code, float *restrict values, const uint8_t *restrict codes, float scale,
+                         int64_t n) {
+    const float *level = code_levels(code);
+    float scaled[16];
+    for (int i = 0; i < 16; i++) scaled[i] = level[i] * scale;
+    if (code == BLOCKS_INT8)
+        for (int64_t i = 0; i < n; i++) values[i] = (float)(int8_t)codes[i] / 127 * scale;
+    else
+        for (int64_t i = 0; i < n; i++) values[i] = scaled[codes[i / 2] >> (i % 2 ? 0 : 4) & 15];
+}
+
+static Status decode_blocks_cpu(Stream *stream, Tensor y, Tensor codes, Tensor scales, BlockCode code) {
+    int64_t count = tensor_count(y);
+    size_t size = dtype_size(y.dtype);
+    bool failed = false;
+#pragma omp parallel for schedule(static) num_threads(threads_for(stream, count)) reduction(|| : failed)
+    for (int64_t b = 0; b < code_blocks(count); b++) {
+        int64_t at = b * CODE_BLOCK, n = count - at < CODE_BLOCK ? count - at : CODE_BLOCK;
+        float values[CODE_BLOCK];
+        decode_block(code, values, (const uint8_t *)codes.data + code_bytes(code, at), tensor_f32(scales)[b],
+                     n);
+        Status status = dtype_convert((char *)y.data + (size_t)at * size, y.dtype, values, DT_F32, (size_t)n);
+        failed = failed || status;
+        status_free(status);
+    }
+    return failed ? FAILED("internal: decode_blocks: cannot convert to %s", dtype_name(y.dtype)) : OK;
+}
+
 void VARIANT(round_override)(KernelTable *table) {
     table->row_largest = row_largest_cpu;
     table->round_int8 = round_int8_cpu;
     table->round_int4 = round_int4_cpu;
     table->quantize_blocks = quantize_blocks_cpu;
     table->dequantize_blocks = dequantize_blocks_cpu;
+    table->decode_blocks = decode_blocks_cpu;
 }

@@ -110,6 +110,22 @@ __global__ void dequantize_kernel(float *y, const int8_t *q, const float *scales
         adds ? __fmaf_rn((float)q[i], scales[blockIdx.x], y[i]) : __fmul_rn((float)q[i], scales[blockIdx.x]);
 }
 
+struct Levels {
+    float value[16];
+};
+
+// A thread for each value.
+template <typename T>
+__global__ void decode_kernel(T *y, const uint8_t *codes, const float *scales, int64_t count, Levels levels,
+                              bool bytes) {
+    for (int64_t i = blockIdx.x * (int64_t)threads + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * threads) {
+        float one = bytes ? __fdiv_rn((float)(int8_t)codes[i], 127.0f)
+                          : levels.value[codes[i / 2] >> (i % 2 ? 0 : 4) & 15];
+        y[i] = from_float<T>(__fmul_rn(one, scales[i / CODE_BLOCK]));
+    }
+}
+
 unsigned blocks_of(int64_t jobs, int each) {
     int64_t blocks = (jobs + each - 1) / each, enough = (int64_t)processors() * 16;
     return (unsigned)(blocks < enough ? blocks : enough);
@@ -160,5 +176,17 @@ Status dequantize_blocks_cuda(Stream *stream, Tensor y, Tensor q, Tensor scales,
     const int64_t count = tensor_count(y);
     LAUNCH(launch_kernel(stream, dequantize_kernel, blocks_for(count, threads), threads, 0, data<float>(y),
                          data<int8_t>(q), data<float>(scales), count, accumulate));
+    return OK;
+}
+
+Status decode_blocks_cuda(Stream *stream, Tensor y, Tensor codes, Tensor scales, BlockCode code) {
+    const int64_t count = tensor_count(y);
+    Levels levels;
+    memcpy(levels.value, code_levels(code), sizeof levels.value);
+    LAUNCH(with_type(y.dtype, [&](auto t) {
+        using T = decltype(t);
+        return launch_kernel(stream, decode_kernel<T>, blocks_of(count, threads), threads, 0, data<T>(y),
+                             data<uint8_t>(codes), data<float>(scales), count, levels, code == BLOCKS_INT8);
+    }));
     return OK;
 }

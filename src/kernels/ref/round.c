@@ -85,3 +85,16 @@ Status dequantize_blocks_ref(Stream *stream, Tensor y, Tensor q, Tensor scales, 
     }
     return OK;
 }
+
+Status decode_blocks_ref(Stream *stream, Tensor y, Tensor codes, Tensor scales, BlockCode code) {
+    (void)stream;
+    const uint8_t *from = codes.data;
+    int64_t count = tensor_count(y);
+    for (int64_t at = 0; at < count; at += CODE_BLOCK) {
+        int64_t n = count - at < CODE_BLOCK ? count - at : CODE_BLOCK;
+        float values[CODE_BLOCK];
+        blocks_decode(code, values, from + code_bytes(code, at), tensor_f32(scales) + at / CODE_BLOCK, n);
+        for (int64_t i = 0; i < n; i++) tensor_put(y, at + i, (double)values[i]);
+    }
+    return OK;
+}
