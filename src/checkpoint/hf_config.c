@@ -215,6 +215,8 @@ static Status refuse_quantized(const json_t *json, const char *from) {
     const char *method = json_string_value(json_object_get(quantization, "quant_method"));
     char shown[NAME_TEXT];
     if (!json_is_object(quantization)) return OK;
+    bool bits4 = json_is_true(json_object_get(quantization, "load_in_4bit"));
+    if (method && !strcmp(method, "bitsandbytes") && bits4) return OK; /* bnb.h */
     return FAILED("%s: 'quantization_config' is set (quant_method \"%s\"), but weft does not read weights "
                   "quantized by other tools; use the original model",
                   from, name_text(shown, method ? method : "unknown"));

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "checkpoint/adapter.h"
+#include "checkpoint/bnb.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/gguf_read.h"
 #include "checkpoint/hf_files.h"
@@ -170,6 +171,29 @@ static Status load_sparse(Loader *loader, const ParamDesc *desc, const SparseTen
                            loader->stream);
 }
 
+/* Matrices in 4 bits, and what they are in fp32. */
+typedef struct Decoded {
+    BnbMatrix *matrix;
+    size_t count;
+} Decoded;
+
+static void decoded_done(Decoded *decoded) {
+    for (size_t i = 0; i < decoded->count; i++) free((void *)(uintptr_t)decoded->matrix[i].decoded.data);
+    free(decoded->matrix);
+}
+
+/* Replaces *tensor by the matrix that it encodes, if it does; with values only for those who read them. */
+static Status decode(Loader *loader, const HfEntry *entry, bool values, BnbMatrix *matrix,
+                     const SafeTensor **tensor) {
+    float *made = NULL;
+    TRY(bnb_find(loader->files, entry, matrix));
+    *tensor = matrix->codes ? &matrix->decoded : entry->tensor;
+    if (!matrix->codes || !values || (loader->disk && loader->disk->group->rank)) return OK;
+    TRY(bnb_decode(matrix, &made));
+    matrix->decoded.data = (const unsigned char *)made;
+    return OK;
+}
+
 /* Loads a parameter, or only checks it if ref is NULL. A parameter that lacks a tensor is missing and
  * unchanged. */
 static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *ref) {
@@ -182,13 +206,17 @@ static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *
     const Family *family = loader->model->config.family;
     TRY(loader->files->gguf ? gguf_tensors(family, desc, &wanted) : hf_tensors(family, desc, &wanted));
     TRY(mem_new(wanted.count, sizeof *tensor, &tensor));
+    CLEANUP(decoded_done) Decoded decoded = {0};
+    TRY(mem_new(wanted.count, sizeof *decoded.matrix, &decoded.matrix));
+    decoded.count = wanted.count;
     int count = (int)wanted.count, found = 0;
     for (int i = 0; i < count; i++) {
         HfEntry *entry = NULL;
         TRY(find_tensor(loader, desc, &wanted.tensor[i], &entry));
         if (!entry) continue;
-        TRY(check_tensor(loader, desc, &wanted.tensor[i], entry));
-        tensor[found++] = entry->tensor;
+        TRY(decode(loader, entry, ref != NULL, &decoded.matrix[i], &tensor[found]));
+        HfEntry checked = {.tensor = tensor[found++], .path = entry->path};
+        TRY(check_tensor(loader, desc, &wanted.tensor[i], &checked));
     }
     LoadReport *report = &loader->report;
     if (found < count)
