@@ -383,16 +383,20 @@ static Status check_tensors(Adapter *adapter, const Model *model) {
     return OK;
 }
 
-Status adapter_open(Adapter **ret_adapter, const char *dir, const Model *model) {
-    CLEANUP(adapter_freep) Adapter *adapter = NULL;
-    TRY(mem_new(1, sizeof *adapter, &adapter));
-    adapter->family = model->config.family;
+static Status read_config(Adapter *adapter, const char *dir) {
     TRY(path_join(&adapter->path, dir, ADAPTER_CONFIG));
     if (!path_exists(adapter->path)) return FAILED("%s is no adapter: it has no %s", dir, ADAPTER_CONFIG);
     TRY(json_read_file(adapter->path, &adapter->config));
     TRY(check_config(adapter));
     TRY(json_get_double(adapter->config, adapter->path, "lora_alpha", 0, 1e9, &adapter->alpha));
-    TRY(json_get_bool(adapter->config, adapter->path, "use_rslora", &adapter->rslora));
+    return json_get_bool(adapter->config, adapter->path, "use_rslora", &adapter->rslora);
+}
+
+Status adapter_open(Adapter **ret_adapter, const char *dir, const Model *model) {
+    CLEANUP(adapter_freep) Adapter *adapter = NULL;
+    TRY(mem_new(1, sizeof *adapter, &adapter));
+    adapter->family = model->config.family;
+    TRY(read_config(adapter, dir));
     TRY(hf_files_open_single(&adapter->files, dir, ADAPTER_WEIGHTS));
     TRY(check_tensors(adapter, model));
     return MOVE(ret_adapter, adapter);
@@ -480,17 +484,57 @@ Status adapter_merge(Adapter *adapter, Store *params, const RootDisk *disk, Stre
     return OK;
 }
 
+/* A directory that is open, or a mirror of it. */
+typedef struct Source {
+    ModelDir dir;
+    Mirror mirror;
+    const char *path;
+} Source;
+
+static void source_done(Source *source) {
+    model_dir_done(&source->dir);
+    mirror_done(&source->mirror);
+}
+
+static Status source_open(Source *source, const char *path, const RootDisk *disk) {
+    TRY(model_dir_open(&source->dir, path));
+    source->path = source->dir.path;
+    if (disk) TRY(mirror_init(&source->mirror, disk, source->path));
+    if (disk) source->path = source->mirror.path;
+    if (!source->path) return FAILED("%s: no such directory", path);
+    return checksums_verify_at(source->path, disk, VERIFY_WEIGHTS, NULL);
+}
+
 static Status merge_dir(const char *path, Store *params, const RootDisk *disk, Stream *stream) {
-    CLEANUP(model_dir_done) ModelDir dir = {0};
-    CLEANUP(mirror_done) Mirror mirror = {0};
+    CLEANUP(source_done) Source source = {0};
     CLEANUP(adapter_freep) Adapter *adapter = NULL;
-    TRY(model_dir_open(&dir, path));
-    if (disk) TRY(mirror_init(&mirror, disk, dir.path));
-    if (disk && !mirror.path) return FAILED("%s: no such directory", path);
-    const char *from = disk ? mirror.path : dir.path;
-    TRY(checksums_verify_at(from, disk, VERIFY_WEIGHTS, NULL));
-    TRY(adapter_open(&adapter, from, params->model));
+    TRY(source_open(&source, path, disk));
+    TRY(adapter_open(&adapter, source.path, params->model));
     return adapter_merge(adapter, params, disk, stream);
+}
+
+/* Whether adapters have the same scale; their ranks and layers show in their tensors. */
+static Status check_scale(const Adapter *adapter, const LoraConfig *lora) {
+    if (adapter->alpha == (double)lora->alpha && adapter->rslora == lora->rslora) return OK;
+    return USAGE("%s has a scale of its own; use {lora-alpha} %g %s {rslora}", adapter->path, adapter->alpha,
+                 adapter->rslora ? "and" : "without");
+}
+
+Status adapter_load(const char *path, Store *params, const RootDisk *disk, Stream *stream) {
+    CLEANUP(source_done) Source source = {0};
+    CLEANUP(adapter_freep) Adapter *adapter = NULL;
+    CLEANUP(load_report_done) LoadReport report = {0};
+    TRY(source_open(&source, path, disk));
+    TRY(mem_new(1, sizeof *adapter, &adapter));
+    TRY(read_config(adapter, source.path));
+    TRY(check_scale(adapter, &params->model->config.lora));
+    TRY(hf_weights_receive(source.path, disk, params, stream, &report));
+    if (report.missing_count)
+        return USAGE("%s has no tensor for %s; use its {lora-targets}", path, report.missing[0]);
+    if (report.unexpected_count)
+        return USAGE("%s has the tensor '%s', but the model has no such adapter; use its {lora-targets}",
+                     path, report.unexpected[0]);
+    return OK;
 }
 
 Status adapters_merge(const char *const *dirs, int count, Store *params, const RootDisk *disk,

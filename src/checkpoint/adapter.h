@@ -54,5 +54,8 @@ MUST_USE Status adapter_merge(Adapter *adapter, Store *params, const RootDisk *d
 /* Merges the adapters of several directories, or of runs' newest checkpoints, one after the other. */
 MUST_USE Status adapters_merge(const char *const *dirs, int count, Store *params, const RootDisk *disk,
                                Stream *stream);
+/* Loads an adapter, or a run's newest, into those of a model with adapters, which must be alike. Collective
+ * with `disk`. */
+MUST_USE Status adapter_load(const char *path, Store *params, const RootDisk *disk, Stream *stream);
 
 #endif

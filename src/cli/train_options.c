@@ -90,6 +90,8 @@ static const Option model_table[] = {
      .help = "Dropout rate of the adapters' inputs."},
     {OPT_LIST("lora-targets", Settings, training.lora.targets, "PATTERN"), .shown = "all of attention and MLPs",
      .help = "Linear layers that get adapters, such as q_proj v_proj, '*.mlp.*' or 'layer.[0-3]'."},
+    {OPT_LIST("adapter", Settings, model.adapters, "DIR"), .one_each = true, .per_rank = PER_RANK_MODEL, .shown = "none",
+     .help = "Start from this PEFT adapter, or the newest of a run; without --lora, merge it, or several, into the model."},
     {OPT_ENUM("lora-base", Settings, run.base, "TYPE", block_code_names), .fallback = "same",
      .help = "Keep the layers' matrices beside the adapters in blocks of 64 values of int8, int4 or nf4 (QLoRA) and decode "
              "those of a layer while it runs."},

@@ -525,6 +525,18 @@ CheckpointState runner_checkpoint(const Runner *runner) {
     return state;
 }
 
+/* Merges adapters into the model or, if it trains adapters, starts these from one. */
+static Status load_adapters(Job *job) {
+    const ModelSettings *model = &job->settings.model;
+    Runner *runner = job->runner;
+    if (!job->model->config.lora.rank)
+        return adapters_merge(model->adapters, model->adapters_count, runner->params, job->disk,
+                              runner->stream);
+    if (model->adapters_count > 1) return USAGE("{adapter}: adapters start from one adapter; give one");
+    return model->adapters_count ? adapter_load(model->adapters[0], runner->params, job->disk, runner->stream)
+                                 : OK;
+}
+
 Status job_start(Job *job, LoadReport *ret_report) {
     LoadReport report = {0};
     if (job->model_dir) { /* check shapes first: a wrong config must not allocate */
@@ -545,8 +557,7 @@ Status job_start(Job *job, LoadReport *ret_report) {
     if (job->model_dir)
         TRY(hf_weights_receive(job->model_dir, job->disk, job->runner->params, job->runner->stream,
                                ret_report));
-    TRY(adapters_merge(job->settings.model.adapters, job->settings.model.adapters_count, job->runner->params,
-                       job->disk, job->runner->stream));
+    TRY(load_adapters(job));
     mirror_clear(&job->model_mirror);
     mirror_clear(&job->tokenizer_mirror);
     return runner_publish(job->runner);

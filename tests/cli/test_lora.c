@@ -97,6 +97,22 @@ static void resume(void **state) {
     ran_done(&other);
 }
 
+/* A run that starts from another's adapters continues from its loss. */
+static void start(void **state) {
+    (void)state;
+    train_base("llama-1m", "first");
+#define FROM(...) program_run("train", "--model", in("first"), COMMON, "--lora", "2", "--lr", __VA_ARGS__)
+    assert_runs(FROM("0.01", "--steps", "4", "--out", in("one")));
+    assert_runs(FROM("1e-9", "--steps", "1", "--adapter", in("one"), "--out", in("two")));
+    double one = EVAL("--model", in("one")), two = EVAL("--model", in("two"));
+    assert_true(fabs(one - two) < 1e-6 && one < EVAL("--model", in("first")) - 1e-3);
+    assert_refused(2, "has a scale of its own; use --lora-alpha 4 without --rslora", "train", "--model",
+                   in("first"), COMMON, "--lora", "2", "--rslora", "--steps", "1", "--adapter", in("one"));
+    assert_refused(2, "has the tensor 'base_model.model.model.layers.0.mlp.down_proj.lora_A.weight', but",
+                   "train", "--model", in("first"), COMMON, "--lora", "2", "--lora-targets", "q_proj",
+                   "--steps", "1", "--adapter", in("one"));
+}
+
 /* The same over weights in blocks. Its adapters fit the model as it is. */
 static void quantized(void **state) {
     (void)state;
@@ -179,10 +195,8 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resume),
-        cmocka_unit_test(quantized),
-        cmocka_unit_test(merge),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(resume), cmocka_unit_test(quantized), cmocka_unit_test(start),
+        cmocka_unit_test(merge),  cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
