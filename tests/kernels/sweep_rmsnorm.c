@@ -29,16 +29,19 @@ static void rmsnorm_forward_case(Kit *kit, const Args *args) {
 
 /* Rows that end within a vector, and rows for each path of a GPU; more rows than it processes at once. */
 static void over_norms(Sweep *sweep, Body body, unsigned flags, double tolerance) {
-    static const int64_t widths[] = {1, 3, 4, 7, 16, 17, 33, 64, 80, 128, 129, 257, 768, 1000, 1030, 4096};
-    static const int64_t many[][2] = {{4300, 256}, {3200, 768}, {700, 4096}, {300, 9000}};
+    static const int64_t widths[] = {1,  3,   4,   7,   16,  17,  32,   33,   64,  80,
+                                     96, 128, 129, 256, 257, 768, 1000, 1030, 4096};
+    static const int64_t many[][2] = {{4300, 256}, {3200, 768}, {700, 4096}, {300, 9000},
+                                      {60000, 32}, {15000, 64}, {13000, 96}, {7000, 128}};
+    enum { WIDTHS = sizeof widths / sizeof *widths, MANY = sizeof many / sizeof *many };
     unsigned turn = 0;
-    for (int w = 0; w < 16; w++)
+    for (int w = 0; w < WIDTHS; w++)
         for (unsigned f = 0; f < 6; f++, turn++)
             compare(sweep, body,
                     (Args){{1 + turn % 3, 1 + turn % 13, widths[w]},
                            (turn % flags) | (f % 2 ? SOME_HEADS : 0),
                            tolerance});
-    for (unsigned i = 0; test_on_cuda() && i < 4; i++)
+    for (unsigned i = 0; test_on_cuda() && i < MANY; i++)
         compare(sweep, body,
                 (Args){{1, many[i][0], many[i][1]}, i % flags | (i % 2 ? SOME_HEADS : 0), tolerance});
 }

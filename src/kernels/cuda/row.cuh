@@ -127,6 +127,12 @@ DroppedRows<T, HAS_RES> dropped_rows(const Tensor &sum, const Tensor &res, const
 
 // ---- reductions ----
 
+// The sum over every LANES consecutive threads of a warp.
+template <int LANES> __device__ inline float lanes_sum(float value) {
+#pragma unroll
+    for (int lane = LANES / 2; lane > 0; lane /= 2) value += __shfl_xor_sync(full_warp, value, lane);
+    return value;
+}
 // The sum over the LANES threads that share a row: a warp, or the whole block. Consecutive sums in a block
 // must alternate between two buffers: by the time a buffer is written again, all threads have passed the
 // barrier of the other.
