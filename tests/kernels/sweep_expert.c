@@ -206,8 +206,8 @@ void expert_sort_sweep(Sweep *sweep) {
 
 /* Cases {M, K, C}. */
 static void over_expert_rows(Sweep *sweep, Body body, unsigned flags, double tolerance) {
-    static const int64_t sizes[][3] = {{1, 1, 1},  {1, 8, 33},  {7, 2, 16},    {13, 3, 100},
-                                       {5, 5, 64}, {40, 4, 77}, {200, 2, 256}, {31, 6, 1030}};
+    static const int64_t sizes[][3] = {{1, 1, 1},   {1, 8, 33},    {7, 2, 16},    {13, 3, 100}, {5, 5, 64},
+                                       {40, 4, 77}, {200, 2, 256}, {31, 6, 1030}, {9, 3, 2056}};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (unsigned f = 0; f < flags; f++)
             compare(sweep, body, (Args){{sizes[s][0], sizes[s][1], sizes[s][2]}, f, tolerance});

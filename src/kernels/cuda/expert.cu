@@ -3,7 +3,7 @@
 // Slots are sorted by counting. A warp takes a chunk of them, and its lanes with the same expert find each
 // other, so that places follow the order of slots. Slots without an expert count as those of one more expert.
 //
-// Other kernels give a thread 16 bytes at a time. An index out of range counts as -1.
+// Other kernels access 16 bytes at a time. An index out of range counts as -1.
 //
 // M rows, E experts, K of them per row, R slots, C and F widths
 #include <cub/block/block_scan.cuh>
@@ -203,26 +203,31 @@ __device__ inline int64_t thread_of() {
     return blockIdx.x * (int64_t)threads + threadIdx.x;
 }
 
-template <typename T, int N>
+constexpr int at_once = 4; // packs that a thread loads before it uses the first
+
+constexpr int gathered = 32 * at_once; // words of a row that a warp copies
+
+// A row has C words. Those of `out` leave the L2 cache first: it should keep x, which is read K times.
+template <typename Word>
 __global__ void __launch_bounds__(threads)
-    gather_kernel(T *out, float *out_weights, const T *x, const float *weights, const int32_t *slots,
+    gather_kernel(Word *out, float *out_weights, const Word *x, const float *weights, const int32_t *slots,
                   int64_t R, int64_t M, int64_t C, int K) {
-    const Place at = place_of(thread_of(), C / N);
-    const int64_t column = at.column * N;
+    const int64_t row = thread_of() / 32, first = blockIdx.y * (int64_t)gathered + lane_of();
     chain_next();
     chain_wait();
-    if (at.row >= R) return;
-    const int32_t slot = slots[at.row];
+    if (row >= R) return;
+    const int32_t slot = slots[row];
     const bool valid = slot >= 0 && slot < M * K;
-    Pack<T, N> pack;
-    if (valid) {
-        pack = load_pack<T, N>(x + slot / K * C + column);
-    } else {
+    const Word *from = x + (valid ? slot / K : 0) * C + first;
+    Word *to = out + row * C + first;
+    Word word[at_once] = {};
 #pragma unroll
-        for (int i = 0; i < N; i++) pack.at[i] = from_float<T>(0);
-    }
-    store_pack(out + at.row * C + column, pack);
-    if (out_weights && column == 0) out_weights[at.row] = valid ? weights[slot] : 0.0f;
+    for (int i = 0; i < at_once; i++)
+        if (valid && first + 32 * i < C) word[i] = from[32 * i];
+#pragma unroll
+    for (int i = 0; i < at_once; i++)
+        if (first + 32 * i < C) __stcs(to + 32 * i, word[i]);
+    if (out_weights && first == 0) out_weights[row] = valid ? weights[slot] : 0.0f;
 }
 
 template <typename T, int N>
@@ -240,13 +245,23 @@ __global__ void __launch_bounds__(threads) combine_kernel(T *y, const T *xs, con
 #pragma unroll
         for (int i = 0; i < N; i++) sum[i] = to_float(before.at[i]);
     }
-#pragma unroll 4
-    for (int k = 0; k < K; k++) {
-        const int32_t from = place[at.row * K + k];
-        if (from < 0 || from >= R) continue;
-        const Pack<T, N> one = load_pack<T, N>(xs + from * C + column);
+    for (int k = 0; k < K; k += at_once) {
+        int32_t from[at_once];
+        Pack<T, N> one[at_once];
 #pragma unroll
-        for (int i = 0; i < N; i++) sum[i] += to_float(one.at[i]);
+        for (int j = 0; j < at_once; j++) from[j] = k + j < K ? place[at.row * K + k + j] : -1;
+#pragma unroll
+        for (int j = 0; j < at_once; j++) {
+            if (from[j] >= R) from[j] = -1;
+            if (from[j] >= 0) one[j] = load_pack<T, N>(xs + from[j] * C + column);
+        }
+#pragma unroll
+        for (int j = 0; j < at_once; j++) {
+            if (from[j] < 0) continue;
+            forget(one[j]);
+#pragma unroll
+            for (int i = 0; i < N; i++) sum[i] += to_float(one[j].at[i]);
+        }
     }
     store_pack(to, pack_of<T>(sum));
 }
@@ -379,10 +394,14 @@ Status expert_gather_cuda(Stream *stream, Tensor out, Tensor out_weights, Tensor
                           Tensor slots, int64_t K) {
     const int64_t R = tensor_rows(out), C = tensor_cols(out);
     cudaError_t error = with_packs(out.dtype, aligned_16(out, x), C, [&](auto t, auto n) {
-        using T = decltype(t);
-        return launch_chained(stream, gather_kernel<T, n.value>, blocks_of(R, C, n.value), threads, 0,
-                              data<T>(out), data<float>(out_weights), data<T>(x), data<float>(weights),
-                              data<int32_t>(slots), R, tensor_rows(x), C, (int)K);
+        constexpr size_t bytes = sizeof(t) * n.value;
+        using Word =
+            std::conditional_t<bytes == 16, uint4, std::conditional_t<bytes == 4, uint32_t, uint16_t>>;
+        const int64_t words = C / n.value;
+        const dim3 blocks(blocks_for(R, threads / 32), blocks_for(words, gathered));
+        return launch_chained(stream, gather_kernel<Word>, blocks, threads, 0, data<Word>(out),
+                              data<float>(out_weights), data<Word>(x), data<float>(weights),
+                              data<int32_t>(slots), R, tensor_rows(x), words, (int)K);
     });
     return cuda_status(error, __func__);
 }
