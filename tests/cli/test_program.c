@@ -73,10 +73,10 @@ static void wrong_values(void **state) {
     assert_refused(2, "--beta1 1: expected a number >= 0 and < 1", "train", "--beta1", "1");
     assert_refused(2, "--zero 4: expected an integer from 0 to 3", "train", "--zero", "4");
     assert_refused(2, "--seed -1: expected an integer from 0", "train", "--seed", "-1");
-    assert_refused(
-        2,
-        "--format csv: expected auto, bytes, u16, u32, ids, tokens, text, squad, pairs, cornell or records",
-        "train", "--format", "csv");
+    assert_refused(2,
+                   "--format csv: expected auto, bytes, u16, u32, ids, tokens, text, squad, pairs, cornell, "
+                   "records or chat",
+                   "train", "--format", "csv");
     assert_refused(2, "--steps '': expected", "train", "--steps=");
     assert_refused(2, "--out: expected DIR, found an empty string", "train", "--out=");
 }

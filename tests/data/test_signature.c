@@ -105,16 +105,16 @@ static void refuses_weights_as_ids(void **state) {
 static void inspects_json(void **state) {
     Files *files = *state;
     DataFormat format;
-    static const char array[] = "[\n  {\"instruction\": \"a\", \"output\": \"b\"}]";
+    static const char array[] = "[\n  {\"title\": \"a\", \"output\": \"b\"}]";
     files->count = 0;
-    files_add_text(files, "alpaca.json", array);
-    files_add_text(files, "alpaca", array);
-    files_add_text(files, "alpaca.txt", array);
+    files_add_text(files, "array.json", array);
+    files_add_text(files, "array", array);
+    files_add_text(files, "array.txt", array);
     files_add_text(files, "train.json", "{\"data\": [{\"title\": \"a\", \"paragraphs\": []}]}");
     files_add_text(files, "wiki_00", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
     for (int i = 0; i < 2; i++) {
         assert_fails(data_format_find(files->list[i], NULL, &format), STATUS_FAILED,
-                     "has no field \"text\"; it has instruction, output; name the text");
+                     "has no field \"text\"; it has title, output; name the text");
         assert_ok(data_format_find(files->list[i], "output", &format));
         assert_int_equal(format, FORMAT_TEXT);
     }
