@@ -311,9 +311,9 @@ static Status put_summary(Page *page, const Results *results) {
     return OK;
 }
 
-static PageSection *const sections[] = {put_summary, put_table,     put_study,  put_charts,
-                                        put_losses,  put_experts,   put_epochs, put_sweeps,
-                                        put_phases,  put_timelines, put_memory, put_machine};
+static PageSection *const sections[] = {put_summary,   put_table,   put_study,  put_charts, put_losses,
+                                        put_samples,   put_experts, put_epochs, put_sweeps, put_phases,
+                                        put_timelines, put_memory,  put_machine};
 
 static Status put_page(Page *page, const void *data) {
     const Results *results = data;

@@ -91,8 +91,8 @@ MUST_USE Status bars_add_bytes(BarChart *chart, int part, double bytes);
 
 /* The sections. Each writes nothing if no run has the data. */
 typedef Status PageSection(Page *page, const Results *results);
-PageSection put_table, put_charts, put_losses, put_experts, put_epochs, put_sweeps, put_phases, put_timelines,
-    put_memory;
+PageSection put_table, put_charts, put_losses, put_samples, put_experts, put_epochs, put_sweeps, put_phases,
+    put_timelines, put_memory;
 /* Published figures next to ours, and which of the study's conclusions hold. */
 PageSection put_study;
 /* What the runs ran on, their options, and commands that repeat them. */

@@ -141,8 +141,8 @@ static Status put_list(Page *page, const PartsPage *of) {
 /* ---- parts ---- */
 
 static Status put_runs(Page *page, const Results *results) {
-    static PageSection *const sections[] = {put_table,  put_study,  put_charts,
-                                            put_losses, put_epochs, put_sweeps};
+    static PageSection *const sections[] = {put_table,   put_study,  put_charts, put_losses,
+                                            put_samples, put_epochs, put_sweeps};
     CLEANUP(mem_freep) char *text = NULL, *findings = NULL;
     TRY(results_summary(results, &text));
     TRY(findings_text(results, &findings));

@@ -39,6 +39,8 @@ static void forget_metrics(Run *run) {
     curve_done(&run->balance_loss);
     free(run->diverged);
     run->diverged = NULL;
+    json_decref(run->sample);
+    run->sample = NULL;
     run->epoch_count = 0;
     run->earlier_s = 0;
 }
@@ -148,6 +150,12 @@ static Status put_experts(Run *run, double step, const json_t *experts) {
     return OK;
 }
 
+static void take_sample(Run *run, json_t *entry) {
+    if (!json_string_at(entry, "prompt") || !json_string_at(entry, "sample")) return;
+    json_decref(run->sample);
+    run->sample = json_incref(entry);
+}
+
 /* Unreadable and implausible lines are skipped and counted in *bad. */
 static Status read_line(Run *run, const char *line, size_t size, History *history, size_t *bad) {
     CLEANUP(json_decrefp) json_t *entry = json_loadb(line, size, 0, NULL);
@@ -171,6 +179,7 @@ static Status read_line(Run *run, const char *line, size_t size, History *histor
     if (elapsed >= 0 && elapsed < 1e12) TRY(put_elapsed(run, step, elapsed));
     TRY(put_experts(run, step, json_object_get(entry, "experts")));
     TRY(put_epoch(run, json_object_get(entry, "epoch_end")));
+    take_sample(run, entry);
     history_take(history, entry);
     return OK;
 }

@@ -43,6 +43,7 @@ struct Run {
     Curve step_ms, busy;                    /* of the logged steps */
     Curve tokens, elapsed;                  /* since the start; seconds */
     Curve peak_load, entropy, balance_loss; /* of mixtures, see ExpertStats */
+    json_t *sample;                         /* its last line with "prompt" and "sample"; NULL: none */
     char *diverged;                         /* what its last line says went wrong; NULL: nothing */
     double earlier_s; /* while reading: seconds of the processes before the current one */
     RunEpoch *epochs; /* in order */

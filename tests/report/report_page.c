@@ -49,6 +49,30 @@ static void tabulates_epochs(void **state) {
     assert_non_null(strstr(html, "<td data-label=\"accuracy\">37.5%</td>"));
 }
 
+/* The last sample of each run, next to those with the same prompt. */
+static void shows_samples(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(results_done) Results results = {0};
+    CLEANUP(mem_freep) char *html = NULL;
+    write_run(fixture, "a", NULL,
+              METRICS "{\"step\":1,\"prompt\":\"The <\",\"sample\":\"early\"}\n"
+                      "{\"step\":2,\"prompt\":\"The <\",\"sample\":\"cat & dog\"}\n"
+                      "{\"step\":2,\"prompt\":\"The <\"}\n");
+    write_run(fixture, "b", NULL, METRICS "{\"step\":2,\"prompt\":\"A\",\"sample\":\"hen\"}\n");
+    write_run(fixture, "c", NULL, METRICS "{\"step\":2,\"prompt\":\"The <\",\"sample\":\"fox\"}\n");
+    write_run(fixture, "d", NULL, METRICS);
+    for (const char *name = "a\0b\0c\0d"; *name; name += 2) add(&results, fixture, name);
+    assert_ok(str_dup("samples", &results.title));
+    html = page_of(fixture, &results);
+    assert_has(html, "<h3>“The &lt;” continued</h3>\n<div class=\"tiles texts\">\n"
+                     "<div class=\"tile\"><span>a, step 2</span>cat &amp; dog</div>\n"
+                     "<div class=\"tile\"><span>c, step 2</span>fox</div>\n</div>\n"
+                     "<h3>“A” continued</h3>\n<div class=\"tiles texts\">\n"
+                     "<div class=\"tile\"><span>b, step 2</span>hen</div>\n</div>\n");
+    assert_null(strstr(html, "early"));
+    assert_null(strstr(html, "<span>d, step"));
+}
+
 static void writes_page(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
@@ -510,6 +534,6 @@ int page_tests(void) {
                                        TEST(long_and_odd_names), TEST(diverged_runs_have_failed),
                                        TEST(equal_memory),       TEST(sizes_are_not_compared),
                                        TEST(names_build),        TEST(survives_damage),
-                                       TEST(nothing_known)};
+                                       TEST(nothing_known),      TEST(shows_samples)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
