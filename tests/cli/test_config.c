@@ -519,10 +519,12 @@ static void recipes(void **state) {
         "gpt2-tokenizer/vocab.json",       "squad-v2/dev-v2.0.json",
         "squad-v2/train-v2.0.json",        "tinyshakespeare/input.txt",
         "wikitext-103-raw/wiki.train.raw", "wikitext-103-raw/wiki.valid.raw",
-        "wikitext-2-raw/wiki.train.raw",   "wikitext-2-raw/wiki.valid.raw"};
-    static const char *const names[] = {"squad-bert-base",        "wikipedia-gpt2", "wikipedia-bert",
-                                        "shakespeare-mingpt",     "dialogues-bert", "wikitext-gpt2-medium",
-                                        "shakespeare-characters", "megatron-sizes", "wikitext-gpt2-aware"};
+        "wikitext-2-raw/wiki.train.raw",   "wikitext-2-raw/wiki.valid.raw",
+        "smollm2-135m/config.json"};
+    static const char *const names[] = {
+        "squad-bert-base",     "wikipedia-gpt2",       "wikipedia-bert",         "shakespeare-mingpt",
+        "dialogues-bert",      "wikitext-gpt2-medium", "shakespeare-characters", "megatron-sizes",
+        "wikitext-gpt2-aware", "fine-tuning"};
     char dir[] = "/tmp/weft-recipes-XXXXXX", path[400];
     assert_non_null(mkdtemp(dir));
     assert_int_equal(setenv("WEFT_DATA", dir, 1), 0);
