@@ -245,6 +245,7 @@ static Status summary_of(const json_t *plan, const Cluster *cluster, const PlanS
     summary.bubble = bubble_of(plan);
     summary.utilization = json_number_at(plan, "utilization");
     summary.params_total = json_number_at(plan, "params_total");
+    summary.params_adapters = json_number_or(plan, "params_adapters", NAN);
     summary.params_stored = json_number_at(plan, "params_stored");
     summary.params_per_rank = json_number_at(plan, "params_per_rank");
     summary.layout = json_incref(json_object_get(plan, "layout"));

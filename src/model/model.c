@@ -279,6 +279,13 @@ int64_t model_trained(const Model *model) {
     return count_params(model, false);
 }
 
+int64_t model_adapters(const Model *model) {
+    int64_t count = 0;
+    for (ModelParam param = {0}; model_param_next(model, &param);)
+        if (param_is_adapter(param.desc)) count += param_count(param.desc);
+    return count;
+}
+
 /* A third each for forward, the gradient of the input and those of the weights. */
 double model_block_flops(const Model *model, int at, int64_t T) {
     const Block *block = &model->block[at];

@@ -300,7 +300,8 @@ MUST_USE Status model_adapt(Model *model, LoraConfig lora, const LoraTarget *tar
 /* Freezes the parameters that a pattern matches (param_matches). A pattern that begins with '!' trains them.
  * The last pattern that matches a parameter decides. Call before the model has a store. */
 MUST_USE Status model_freeze(Model *model, const char *const *patterns, int count);
-int64_t model_trained(const Model *model); /* model_params without the frozen ones */
+int64_t model_trained(const Model *model);  /* model_params without the frozen ones */
+int64_t model_adapters(const Model *model); /* the part of model_params in adapters */
 /* FLOPs per token of a block in training, without the gradients that frozen parameters spare. */
 double model_block_flops(const Model *model, int block, int64_t T);
 /* A parameter of the model. */

@@ -254,6 +254,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     plan.seq = job->seq;
     plan.params_total = model_params(job->model);
     plan.params_trained = model_trained(job->model);
+    plan.params_adapters = model_adapters(job->model);
     TRY(model_params_stored(job->model, spec->mesh.tp, &plan.params_stored));
     int evals = spec->mesh.pp == 1 ? 1 : EVAL_MICROS * spec->mesh.pp;
     DryRunSpec run = {.model = job->model,
@@ -369,6 +370,7 @@ Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json) {
     if (!json) return FAILED("out of memory while writing the plan");
     if (plan->params_trained < plan->params_total)
         TRY(json_put(json, "params_trained", json_integer(plan->params_trained)));
+    if (plan->params_adapters) TRY(json_put(json, "params_adapters", json_integer(plan->params_adapters)));
     *ret_json = json_incref(json);
     return OK;
 }

@@ -42,7 +42,7 @@ typedef struct Plan {
     RunnerSpec runner; /* with defaults resolved: micro-batches, precision, schedule ... */
     bool tf32;         /* fp32 with tf32 GEMMs */
     int64_t seq, batch;
-    int64_t params_total, params_stored, params_trained;
+    int64_t params_total, params_stored, params_trained, params_adapters;
     int forward_only;  /* see ScheduleSpec */
     DryRunRank *stage; /* [stages]: one rank of each */
     int stages;
@@ -53,7 +53,8 @@ typedef struct Plan {
 MUST_USE Status plan_init(Plan *ret_plan, const PlanSpec *spec);
 void plan_done(Plan *plan);
 /* {"params_total", "params_stored", "params_per_rank", "memory_per_rank", "memory_saving", "memory_snapshot",
- * "comm", "layout", "stages"} and, if some parameters are frozen, "params_trained" */
+ * "comm", "layout", "stages"} and, if some parameters are frozen, "params_trained", and with
+ * adapters "params_adapters", a part of the total */
 MUST_USE Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json);
 
 #endif

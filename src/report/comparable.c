@@ -36,7 +36,9 @@ double run_batch(const Run *run) {
 }
 
 double run_params(const Run *run) {
-    return run->summary.params_total >= 1 ? run->summary.params_total : NAN;
+    double total = run->summary.params_total, adapters = run->summary.params_adapters;
+    if (adapters > 0 && adapters < total) total -= adapters;
+    return total >= 1 ? total : NAN;
 }
 
 double run_threads(const Run *run) {

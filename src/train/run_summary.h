@@ -15,7 +15,8 @@
  *   TEXT, PART       const char * and json_t *, NULL if absent */
 #define RUN_SUMMARY_KEYS(COUNT, COUNT_IF_KNOWN, NUMBER, NUMBER_IF_KNOWN, FLAG, FLAG_IF_SET, TEXT, PART) \
     COUNT(steps) COUNT(epoch) TEXT(task) NUMBER(loss_first) NUMBER(loss_last) \
-    COUNT(params_total) COUNT_IF_KNOWN(params_stored) COUNT_IF_KNOWN(params_per_rank) PART(layout) \
+    COUNT(params_total) COUNT_IF_KNOWN(params_adapters) /* a part of the total */ \
+    COUNT_IF_KNOWN(params_stored) COUNT_IF_KNOWN(params_per_rank) PART(layout) \
     FLAG(interrupted)     /* the run did not reach its end */ \
     FLAG(stopped_early)   /* because the validation loss did not improve */ \
     PART(epochs)          /* array */ \

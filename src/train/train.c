@@ -440,6 +440,8 @@ static Status write_summary(Trainer *t, json_t **ret_summary) {
     summary.loss_first = t->loss_first;
     summary.loss_last = t->loss_last;
     summary.params_total = (double)model_params(t->job->model);
+    int64_t adapters = model_adapters(t->job->model);
+    if (adapters) summary.params_adapters = (double)adapters;
     TRY(add_sizes(t->job, &summary));
     summary.layout = layout_json(t);
     summary.machine = machine_json(t->job);

@@ -280,6 +280,23 @@ static void scales_by_batch(void **state) {
     results_done(&results);
 }
 
+/* Adapters do not make a model another one. */
+static void compares_adapters(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(results_done) Results results = {0};
+    write_run(fixture, "full", "{\"tokens_per_s\": 100, \"params_total\": 80}", NULL);
+    write_run(fixture, "lora", "{\"tokens_per_s\": 150, \"params_total\": 100, \"params_adapters\": 20}",
+              NULL);
+    write_run(fixture, "larger", "{\"tokens_per_s\": 50, \"params_total\": 100}", NULL);
+    add(&results, fixture, "full");
+    add(&results, fixture, "lora");
+    add(&results, fixture, "larger");
+    assert_true(run_params(&results.runs[1]) == 80);
+    assert_true(same_size(&results.runs[0], &results.runs[1]));
+    assert_false(same_size(&results.runs[1], &results.runs[2]));
+    assert_true(run_base(&results, &results.runs[1]) == &results.runs[0]);
+}
+
 /* Memory of runs that differ in batch size: a fixed part, and one per sequence that is processed at once,
  * here by two tensor-parallel ranks together. */
 static void fits_memory(void **state) {
@@ -542,6 +559,7 @@ int main(void) {
                                        TEST(reports_lost_metrics),
                                        TEST(partial_runs_are_not_compared),
                                        TEST(fits_memory),
+                                       TEST(compares_adapters),
                                        TEST(computes_costs),
                                        TEST(reads_energy),
                                        TEST(reads_summary),
