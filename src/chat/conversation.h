@@ -8,7 +8,8 @@
  * Texts of a prompt and its completion are messages of the user and the assistant, as are Alpaca's
  * instruction, followed by an empty line and its input if there is one, and its output. A "system" text comes
  * first. Objects may have "tools", a list or its JSON, "documents" and "chat_template_kwargs"; other members
- * are ignored. Files are JSON lines or a JSON array, and all objects of a file have the same format. */
+ * are ignored. Files are JSON lines or a JSON array (of tables, rows are made JSON lines), and all objects of
+ * a file have the same format. */
 #ifndef WEFT_CHAT_CONVERSATION_H
 #define WEFT_CHAT_CONVERSATION_H
 

@@ -7,8 +7,8 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/info.h"
 #include "data/chats.h"
-#include "data/reader.h"
 #include "data/source.h"
+#include "data/table.h"
 
 typedef struct Counting {
     const InfoChats *asked;
@@ -104,7 +104,7 @@ static Status count_conversation(void *context, int64_t number, const json_t *co
 
 bool info_has_chats(const char *path) {
     DataFormat format = FORMAT_AUTO;
-    if (!reader_is_json(path) && !path_has_suffix(path, ".json")) return false;
+    if (!path_is_table(path)) return false;
     CLEANUP(status_freep) Status unreadable = data_format_find(path, NULL, &format);
     return !unreadable && format == FORMAT_CHAT;
 }
@@ -116,7 +116,7 @@ Status info_chats(json_t *result, const char *path, const InfoChats *asked) {
     TRY(json_put(result, "kind", json_string("conversations")));
     TRY(json_put(result, "roles", counting.roles));
     if (asked->model) TRY(load_model(&counting));
-    TRY(source_init_owned(&source, path, SOURCE_GZ_LIMIT));
+    TRY(source_init_objects(&source, path, SOURCE_GZ_LIMIT));
     TRY(chat_read(path, (const char *)source.data, source.size, &format, count_conversation, &counting));
     TRY(json_put(result, "format", json_string(chat_format_name(format))));
     TRY(json_put(result, "conversations", json_integer(counting.conversations)));

@@ -161,7 +161,7 @@ Status chat_set_read(ChatSet *set, const DataSpec *spec) {
     TRY(encoder_new(&reading.encoder, spec->encoder, &options));
     for (int i = 0; i < spec->path_count; i++) {
         CLEANUP(source_done) Source source = {0};
-        TRY(source_init_owned(&source, spec->paths[i], SOURCE_GZ_LIMIT));
+        TRY(source_init_objects(&source, spec->paths[i], SOURCE_GZ_LIMIT));
         TRY(chat_read(spec->paths[i], (const char *)source.data, source.size, &set->format, take_conversation,
                       &reading));
     }

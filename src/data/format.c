@@ -118,9 +118,12 @@ static Status find_rows(const char *path, const char *field, DataFormat *ret_for
     CLEANUP(json_decrefp) json_t *fields = NULL;
     TRY(rows_fields(path, &fields));
     if (!fields) return FAILED("%s has no rows; expected data", path);
+    bool chat = is_default(field) && chat_format_of(fields) != CHAT_NONE;
     if (!field) field = "text";
     if (json_object_get(fields, "ids"))
         *ret_format = FORMAT_IDS;
+    else if (chat)
+        *ret_format = FORMAT_CHAT;
     else if (json_object_get(fields, field))
         *ret_format = FORMAT_TEXT;
     else if (json_object_get(fields, "q") && json_object_get(fields, "a"))

@@ -266,11 +266,15 @@ static Status open_named(Rows **ret_rows, const char *path, const char *const *n
     return rows_open(ret_rows, path, found, count);
 }
 
-Status source_init_rows(Source *ret_source, const char *path, size_t limit, const char *const *names) {
+#define KIND_BIT(kind) (1u << (kind))
+
+/* The rows of a file of one of the kinds become JSON lines. */
+static Status convert_rows(Source *ret_source, const char *path, size_t limit, unsigned kinds,
+                           const char *const *names) {
     RowsKind kind = ROWS_NONE;
     if (!path_exists(path) || path_is_special(path)) return source_init_owned(ret_source, path, limit);
     TRY(find_kind(path, &kind));
-    if (kind != ROWS_ARRAY && kind != ROWS_PARQUET) return source_init_owned(ret_source, path, limit);
+    if (!(kinds & KIND_BIT(kind))) return source_init_owned(ret_source, path, limit);
     CLEANUP(rows_freep) Rows *rows = NULL;
     CLEANUP(source_done) Source source = {.lines = true};
     char *text = NULL;
@@ -280,4 +284,13 @@ Status source_init_rows(Source *ret_source, const char *path, size_t limit, cons
     source.data = source.owned = (unsigned char *)text;
     if (source.size == 0) return FAILED("%s has no rows; expected data", path);
     return MOVE(ret_source, source);
+}
+
+Status source_init_rows(Source *ret_source, const char *path, size_t limit, const char *const *names) {
+    return convert_rows(ret_source, path, limit, KIND_BIT(ROWS_ARRAY) | KIND_BIT(ROWS_PARQUET), names);
+}
+
+Status source_init_objects(Source *ret_source, const char *path, size_t limit) {
+    unsigned tables = KIND_BIT(ROWS_CSV) | KIND_BIT(ROWS_TSV) | KIND_BIT(ROWS_PARQUET);
+    return convert_rows(ret_source, path, limit, tables, NULL);
 }

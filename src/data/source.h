@@ -39,6 +39,9 @@ MUST_USE Status source_check(const Source *source);
 MUST_USE Status source_init_rows(Source *ret_source, const char *path, size_t limit,
                                  const char *const *names);
 
+/* Like source_init_owned; the rows of any table become JSON lines, while JSON stays as it is. */
+MUST_USE Status source_init_objects(Source *ret_source, const char *path, size_t limit);
+
 /* Whether `path` ends in .gz. */
 bool path_is_gz(const char *path);
 /* Whether `path` ends in `suffix`, ignoring case and a final .gz. */

@@ -68,6 +68,25 @@ static void layouts(void **state) {
     assert_shell(command, 0, "1\n", "");
 }
 
+/* Tables train like the same rows in JSON lines. */
+static void tables(void **state) {
+    put_text("rows.csv", "prompt,completion\n\"Warp, weft?\",\"It is \"\"weft\"\".\"\nLoom?,Yarn.\n");
+    put_text("rows.jsonl", "{\"prompt\": \"Warp, weft?\", \"completion\": \"It is \\\"weft\\\".\"}\n"
+                           "{\"prompt\": \"Loom?\", \"completion\": \"Yarn.\"}\n");
+    put_text("parquet.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Warp?\"}, {\"role\": \"assistant\", "
+             "\"content\": \"Weft!\"}]}\n"
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Warp?\"}, {\"role\": \"assistant\", "
+             "\"content\": \"Yarn.\"}]}\n");
+    assert_shell("cp '" WEFT_TEST_DIR "/data/parquet/chats.parquet' parquet.parquet; for n in rows.csv "
+                 "rows.jsonl parquet.parquet parquet.jsonl; do rm -rf r; $WEFT train $n " TINY
+                 "--batch 2 --steps 3 --val $n --out r > /dev/null || exit 1; echo ${n%.*} $(sed -n "
+                 "'s/.*\"loss\": *\\([0-9.]*\\).*/\\1/p' r/metrics.jsonl); done | sort -u | wc -l",
+                 0, "2\n", "");
+    assert_shell("$WEFT info parquet.parquet", 0,
+                 "conversations 2, in the format messages\nmessages     2 by user, 2 by assistant", "");
+}
+
 static void described(void **state) {
     assert_shell(
         "$WEFT info chats.jsonl", 0,
@@ -116,8 +135,8 @@ static void conversation(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training), cmocka_unit_test(layouts),      cmocka_unit_test(described),
-        cmocka_unit_test(answers),  cmocka_unit_test(conversation),
+        cmocka_unit_test(training),  cmocka_unit_test(layouts), cmocka_unit_test(tables),
+        cmocka_unit_test(described), cmocka_unit_test(answers), cmocka_unit_test(conversation),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

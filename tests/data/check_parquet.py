@@ -168,6 +168,9 @@ def write(folder):
             path.with_suffix(".jsonl").write_text(rows)
     ids = pa.table({"note": ["a", "b"], "ids": pa.array([[1, 2, 3], [4, 5]], pa.list_(pa.int64()))})
     pq.write_table(ids, folder / "ids.parquet", store_schema=False)
+    turns = [[{"role": "user", "content": "Warp?"}, {"role": "assistant", "content": text}] for text in ("Weft!", "Yarn.")]
+    chats = pa.table({"messages": turns, "source": ["a", None]})
+    pq.write_table(chats, folder / "chats.parquet", store_schema=False, compression="snappy")
 
 
 def main():
