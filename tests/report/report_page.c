@@ -61,7 +61,7 @@ static void shows_samples(void **state) {
     write_run(fixture, "b", NULL, METRICS "{\"step\":2,\"prompt\":\"A\",\"sample\":\"hen\"}\n");
     write_run(fixture, "c", NULL, METRICS "{\"step\":2,\"prompt\":\"The <\",\"sample\":\"fox\"}\n");
     write_run(fixture, "d", NULL, METRICS);
-    for (const char *name = "a\0b\0c\0d"; *name; name += 2) add(&results, fixture, name);
+    for (const char *name = "a\0b\0c\0d\0"; *name; name += 2) add(&results, fixture, name);
     assert_ok(str_dup("samples", &results.title));
     html = page_of(fixture, &results);
     assert_has(html, "<h3>“The &lt;” continued</h3>\n<div class=\"tiles texts\">\n"
