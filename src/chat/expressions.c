@@ -164,23 +164,31 @@ static Status parse_attribute(Parser *parser, const Node **node) {
     return OK;
 }
 
-/* Chains bound recursion, too: the tree is as deep as they are long. */
-static Status parse_postfix(Parser *parser, const Node **node) {
+/* Parses links of a chain until there is none. Chains bound recursion, too: the tree is as deep as they are
+ * long. */
+static Status parse_chain(Parser *parser, const Node **node,
+                          Status (*parse_link)(Parser *parser, const Node **node, bool *ret_found)) {
     int depth = parser->depth;
-    for (;; parser->depth++) {
+    bool found = true;
+    for (; found; parser->depth++) {
         TRY(parser_enter(parser));
         parser->depth--;
-        if (parser_skip(parser, "."))
-            TRY(parse_attribute(parser, node));
-        else if (parser_skip(parser, "["))
-            TRY(parse_item(parser, node));
-        else if (parser_is(parser, "("))
-            TRY(parse_call(parser, node));
-        else
-            break;
+        TRY(parse_link(parser, node, &found));
     }
     parser->depth = depth;
     return OK;
+}
+
+static Status parse_access(Parser *parser, const Node **node, bool *ret_found) {
+    if (parser_skip(parser, ".")) return parse_attribute(parser, node);
+    if (parser_skip(parser, "[")) return parse_item(parser, node);
+    if (parser_is(parser, "(")) return parse_call(parser, node);
+    *ret_found = false;
+    return OK;
+}
+
+static Status parse_postfix(Parser *parser, const Node **node) {
+    return parse_chain(parser, node, parse_access);
 }
 
 static Status parse_filter(Parser *parser, const Node **node) {
@@ -220,22 +228,16 @@ static Status parse_test(Parser *parser, const Node **node) {
     return OK;
 }
 
-static Status parse_after(Parser *parser, const Node **node) {
-    int depth = parser->depth;
-    for (;; parser->depth++) {
-        TRY(parser_enter(parser));
-        parser->depth--;
-        if (parser_skip(parser, "|"))
-            TRY(parse_filter(parser, node));
-        else if (parser_skip_name(parser, "is"))
-            TRY(parse_test(parser, node));
-        else if (parser_is(parser, "("))
-            TRY(parse_call(parser, node));
-        else
-            break;
-    }
-    parser->depth = depth;
+static Status parse_operator(Parser *parser, const Node **node, bool *ret_found) {
+    if (parser_skip(parser, "|")) return parse_filter(parser, node);
+    if (parser_skip_name(parser, "is")) return parse_test(parser, node);
+    if (parser_is(parser, "(")) return parse_call(parser, node);
+    *ret_found = false;
     return OK;
+}
+
+static Status parse_after(Parser *parser, const Node **node) {
+    return parse_chain(parser, node, parse_operator);
 }
 
 Status parse_filters(Parser *parser, bool first, const Node **node) {

@@ -143,7 +143,7 @@ static int sort_order(const void *a, const void *b, void *context) {
     return sorting->reverse ? -order : order;
 }
 
-/* Letters of both cases are equal unless the argument says otherwise. */
+/* Ignores case unless the argument case_sensitive is true. */
 static Status fold_case(Run *run, const Node *at, const Args *args, size_t index, Value *key) {
     if (key->kind != V_TEXT || arg_true(args, index, "case_sensitive")) return OK;
     return text_case(run, at, key->text, CASE_LOWER, key);

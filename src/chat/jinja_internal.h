@@ -68,7 +68,7 @@ typedef enum {
     NODE_DICT,    /* items: key, value, key ... */
     NODE_ATTR,    /* a.name */
     NODE_ITEM,    /* a[b] */
-    NODE_SLICE,   /* a[b:c:items[0]], each of which may be NULL */
+    NODE_SLICE,   /* a[b:c:items[0]]; b, c and the item may be NULL */
     NODE_CALL,    /* a: function; items: arguments */
     NODE_FILTER,  /* a | name(items) */
     NODE_TEST,    /* a is name(items) */

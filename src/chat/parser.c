@@ -83,8 +83,8 @@ static Status expect_block_end(Parser *parser) {
     return OK;
 }
 
-/* Parses statements up to a block with one of these names, of which *ret_end is the number; the parser is
- * then after the name. */
+/* Parses statements up to a block with one of these names. *ret_end is the index of that name, which the
+ * parser has passed. */
 static Status parse_body(Parser *parser, const char *const *ends, const Node **ret_body, int *ret_end);
 
 static Status parse_one_body(Parser *parser, const char *end, const Node **ret_body) {

@@ -64,8 +64,8 @@ static bool has_text(const json_t *object, const char *key, const char *text) {
     return value && !strcmp(value, text);
 }
 
-/* The steps of a normalizer or pre-tokenizer, of which `list` names the steps of a Sequence; the number
- * exceeds STEPS if there are more. */
+/* The steps of a normalizer or pre-tokenizer; `list` is the key of a Sequence's steps. Returns more than
+ * STEPS if there are more. */
 static size_t find_steps(const json_t *component, const char *list, const json_t *ret_step[STEPS]) {
     if (!component || json_is_null(component)) return 0;
     if (!has_type(component, "Sequence")) {
@@ -130,8 +130,8 @@ static bool is_replace(const json_t *step) {
            has_text(json_object_get(step, "pattern"), "String", " ");
 }
 
-/* Spaces become U+2581, one of which may be put before the text: by the normalizer, or by a Metaspace that
- * does not split. */
+/* Spaces become U+2581. The normalizer, or a Metaspace that does not split, may also put one before the text.
+ */
 static bool find_spaces(const json_t *json, bool *ret_prefix) {
     const json_t *step[STEPS], *pre[STEPS];
     size_t steps = find_steps(json_object_get(json, "normalizer"), "normalizers", step);

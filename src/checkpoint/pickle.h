@@ -1,7 +1,6 @@
-/* Reads Python pickles without executing anything: a pickle is a program for a small stack machine, of which
- * only the instructions that build data are followed. A call of a function stays a value, PICKLE_CALL, and
- * functions and classes that the caller does not expect are refused by name.
- */
+/* Reads Python pickles without executing anything. A pickle is a program for a small stack machine; only the
+ * instructions that build data are followed. A call of a function stays a value, PICKLE_CALL, and functions
+ * and classes that the caller does not expect are refused by name. */
 #ifndef WEFT_CHECKPOINT_PICKLE_H
 #define WEFT_CHECKPOINT_PICKLE_H
 

@@ -111,8 +111,8 @@ MUST_USE Status chat_load(const GenerateConfig *config, const char *dir, ChatTem
 json_t *chat_new(const char *system);
 /* Adds a message. */
 MUST_USE Status chat_say(json_t *conversation, const char *role, const char *text, size_t size);
-/* The conversations of a file, each of which ends with a message to answer: JSON lines, an array, a single
- * object or a list of messages. The caller releases *ret_list. */
+/* The conversations of a file: JSON lines, an array, a single object or a list of messages. Each must end
+ * with a message to answer. The caller releases *ret_list. */
 MUST_USE Status chat_read_file(const char *file, json_t **ret_list);
 /* The text up to where the assistant's turn begins; the caller frees it. */
 MUST_USE Status chat_prompt_text(const ChatTemplate *template, const json_t *conversation, char **ret_text,

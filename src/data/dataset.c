@@ -106,7 +106,7 @@ static Status open_examples(Dataset *data, const DataSpec *spec) {
     return OK;
 }
 
-/* Training and validation parts are made of conversations, each of which is then packed. */
+/* Conversations are divided into training and validation parts before either is packed. */
 static Status open_chats(Dataset *data, const DataSpec *spec) {
     TRY(chat_set_read(&data->chats, spec));
     keep_part(data, (int64_t)data->chats.count);

@@ -139,7 +139,7 @@ static Status decompress(ParquetColumn *column, unsigned char *to, size_t size, 
     return fine ? OK : parquet_damaged(column, "a page cannot be decompressed");
 }
 
-/* Reads a page, of which the first `levels` bytes are never compressed, into *to. */
+/* Reads a page into *to. The levels at its start are never compressed. */
 static Status read_page(ParquetColumn *column, const PageHeader *header, unsigned char **to,
                         size_t *capacity) {
     size_t size = (size_t)header->size, stored = (size_t)header->stored;

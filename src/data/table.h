@@ -39,7 +39,7 @@ typedef struct TableSpec {
     int count;
     int lists_from;          /* in JSON lines, fields from this one on may be lists */
     bool json;               /* JSON lines, whatever the file's name is */
-    int optional;            /* so many of the last fields may be missing, and are then not there */
+    int optional;            /* number of fields at the end of `names` that a table may lack */
     const char *settings[3]; /* that choose the first, the second and all other names; NULL: none does */
 } TableSpec;
 /* Like table_read, for fields that may be lists. */

@@ -33,7 +33,7 @@ static inline bool unit_has_master(const Shards *shards, const ShardUnit *unit) 
 }
 
 /* Frozen matrices in blocks (shard_base.c): the elements of a unit that have codes, 0 if none have; the
- * memory for `count` elements of it of which `coded` have codes; where those without are; and decoding the
+ * memory for `count` elements if `coded` of them have codes; where those without are; and decoding the
  * shard. */
 int64_t base_coded(const ShardSpec *spec, const Unit *layout);
 size_t base_bytes(const ShardSpec *spec, int64_t coded, int64_t count);

@@ -1,6 +1,6 @@
 /* Estimates combine the costs of a single layer with closed-form formulas for sharding, schedules and links.
- * The cost of a layer is the difference between plans of two and three layers, or of so many more that one of
- * them is a mixture of experts; the rest is the cost of the ends (embedding and output head). Layer costs are
+ * The cost of a layer is the difference between plans of two and three layers, or of more if only some are
+ * mixtures of experts; the rest is the cost of the ends (embedding and output head). Layer costs are
  * cached: they depend only on tp, sequence, context and expert parallelism, micro-batch size and recompute
  * mode. */
 #include "plan/search_cost.h"

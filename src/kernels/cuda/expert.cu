@@ -19,8 +19,8 @@ __device__ inline int lane_of() {
 
 // ---- sorting ----
 
-constexpr int sort_warps = 4;   // of blocks, with up to ...
-constexpr int narrow_to = 1024; // ... so many experts
+constexpr int narrow_to = 1024; // experts: up to this many, a block has ...
+constexpr int sort_warps = 4;   // ... this many warps, else one
 constexpr int scan_threads = 1024, scan_items = EXPERTS_MAX / scan_threads;
 
 struct Slots {

@@ -186,7 +186,7 @@ __device__ inline void prefetch_sums(const GroupedArgs &args, const Item &item) 
                      : "memory");
 }
 
-// Called by a whole warp, of which one lane loads.
+// A whole warp calls this; one lane loads.
 template <CudaGroupedKind KIND> __device__ inline void load_tiles(const GroupedArgs &args, Shared &s) {
     Ring<stages> ring;
     Item item = {};

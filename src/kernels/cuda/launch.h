@@ -129,7 +129,7 @@ typedef struct CudaInt8 {
 cudaError_t launch_int8_quantize(cudaStream_t stream, const CudaInt8 *call);
 /* Multiplies up to CUDA_INT8_SKINNY_ROWS rows, starting at `first`. */
 cudaError_t launch_int8_skinny(cudaStream_t stream, const CudaInt8 *call, int64_t first);
-/* The weights of E experts, those of the first in a CudaInt8: each is so many bytes after the one before. */
+/* The weights of E experts, `stride` bytes apart; a CudaInt8 has the address of the first. */
 typedef struct CudaInt8Experts {
     const int32_t *offsets; /* (E+1) */
     int64_t E, stride;

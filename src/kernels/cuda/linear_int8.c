@@ -126,7 +126,7 @@ Status linear_int8_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, 
     return OK;
 }
 
-/* In prompts, experts have so many rows that reading the weights once for 16 of them is slow. */
+/* Prompts have more rows per expert; reading the weights once per 16 rows is then slow. */
 bool groups_packed_cuda(Tensor y, Tensor x, Tensor w) {
     enum { FEW = 256 };
     (void)y, (void)w;
